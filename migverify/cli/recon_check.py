@@ -40,7 +40,6 @@ def check(
     """Read rules, refuse what cannot run, and say in a line what each rule will do. Exit 2: something is wrong."""
     from migverify.config import load_config
     from migverify.recon.checks import expired
-    from migverify.recon.fit import check_suites
     from migverify.recon.load import load_rules
     from migverify.recon.parameters import parse_given
     from migverify.recon.rule import rule_text
@@ -49,9 +48,7 @@ def check(
     found = load_rules(rules, [endpoint.name for endpoint in loaded.all_endpoints])
     given = parse_given(found.parameters, param or [])
     now = datetime.now(UTC).replace(tzinfo=None)
-    if offline:
-        check_suites(found)
-    else:
+    if not offline:
         _ask_servers(found, loaded, given, now)
     for rule in found.rules:
         typer.echo(rule_text(rule, found))

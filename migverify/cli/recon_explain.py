@@ -51,7 +51,6 @@ def explain(
 
 
 def _plan(setup: ReconSetup, steps: list[RuleStep], name: str) -> dict[str, Any]:
-    from migverify.recon.kinds.health import Expectations
     from migverify.recon.rule import rule_text
     from migverify.recon.steps import widened
 
@@ -63,8 +62,7 @@ def _plan(setup: ReconSetup, steps: list[RuleStep], name: str) -> dict[str, Any]
         "rereads": rule.rereads, "delay": rule.delay, "settle": rule.settle, "reads": [], "looked_for_in": "",
     }  # fmt: skip
     if steps:
-        window, is_suite = steps[0].window, isinstance(rule, Expectations)
-        shown = setup.suites().shown(rule, window) if is_suite else setup.build(rule, window).shown
+        shown = setup.build(rule, steps[0].window).shown
         plan["reads"] = [{"dataset": s.dataset, "endpoint": s.endpoint, "shard": s.shard, "sql": s.sql} for s in shown]
         plan["looked_for_in"] = str(widened(steps[0], setup.rules) or "")
     return plan

@@ -80,7 +80,7 @@ def run(
     with closing(open_run_store(store, config)) as opened, opened_engine(setup, spark_master) as runner:
         if not quiet:
             say(f"engine {setup.engine}: {setup.engine_reason}")
-        tools = RuleTools(runner, setup.build, setup.suites(), Conditions(show=show))
+        tools = RuleTools(runner, setup.build, Conditions(show=show))
         facts = {"engine chosen because": setup.engine_reason, "endpoints": _endpoint_facts(setup)}
         request = RulesRequest(command_line(), setup.span, setup.values, resume, full, facts)
         try:

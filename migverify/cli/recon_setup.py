@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from migverify.recon.relation import RuleEngine
     from migverify.recon.rule import Rule, RuleSet
     from migverify.recon.steps import EvaluationPeriod
-    from migverify.recon.suites import SuiteRunner
 
 
 RuleOption = Annotated[
@@ -63,14 +62,6 @@ class ReconSetup:
         from migverify.recon.rule import build, values_for
 
         return build(rule, self.rules, window, self.describe, values_for(self.rules, self.values, window))
-
-    def suites(self) -> SuiteRunner:
-        """Return what evaluates rules of kind ``expectations``."""
-        from migverify.recon.evaluate import Conditions
-        from migverify.recon.suites import SuiteRunner
-
-        conditions = Conditions(show=self.config.report.values)
-        return SuiteRunner(self.rules, self.values, self.endpoints, self.secrets, self.describe, conditions)
 
 
 def set_up(

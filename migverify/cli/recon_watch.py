@@ -19,7 +19,6 @@ from migverify.errors import UsageError
 if TYPE_CHECKING:
     from migverify.db.pool import SessionPool
     from migverify.recon.relation import RuleEngine
-    from migverify.recon.suites import SuiteRunner
     from migverify.recon.watch_judge import RuleReads
 
 EPILOG = examples(
@@ -91,7 +90,6 @@ def watch(
     from migverify.cli.report import open_run_store
     from migverify.db.pool import SessionPool
     from migverify.recon.fit import present, refuse_unfit
-    from migverify.recon.run import fits
     from migverify.recon.watch import RulesWatchRequest, watch_rules
     from migverify.recon.watch_state import WatchLimits
     from migverify.recon.watch_status import Patience
@@ -111,10 +109,8 @@ def watch(
     with ExitStack() as stack:
         opened = stack.enter_context(closing(open_run_store(store, config)))
         runner = stack.enter_context(opened_engine(setup, spark_master))
-        suite = setup.suites()
         refuse_unfit(
-            setup.rules, present(setup.rules, datetime.now(UTC).replace(tzinfo=None)),
-            lambda rule, window: fits(rule, window, setup.build, suite),
+            setup.rules, present(setup.rules, datetime.now(UTC).replace(tzinfo=None)), setup.build,
         )  # fmt: skip
         pool = SessionPool(_secrets(setup))
         stack.callback(pool.close)
@@ -122,7 +118,7 @@ def watch(
             watch_output(as_json=as_json, quiet=quiet, port=metrics_port, file=metrics_file)
         )  # fmt: skip
         status = watch_rules(
-            setup.rules, lambda _: _reads(setup, runner, pool, suite), opened, request, limits,
+            setup.rules, lambda _: _reads(setup, runner, pool), opened, request, limits,
             Patience(max_lag, stuck), show=setup.config.report.values,
             on_start=output.begin, on_status=output.show, stop=output.stopped.is_set,
         )  # fmt: skip
@@ -159,10 +155,10 @@ def _moment(text: str | None) -> datetime | None:
         raise UsageError(f"--until {text!r}: {error}", hint="Write UTC, as 2026-01-31T12:00:00.") from None
 
 
-def _reads(setup: ReconSetup, engine: RuleEngine, pool: SessionPool, suite: SuiteRunner) -> RuleReads:
+def _reads(setup: ReconSetup, engine: RuleEngine, pool: SessionPool) -> RuleReads:
     from migverify.recon.evaluate import Conditions
     from migverify.recon.run import RuleTools
     from migverify.recon.watch_reads import EngineReads, WatermarkCache
 
-    tools = RuleTools(engine, setup.build, suite, Conditions(show=setup.config.report.values))
+    tools = RuleTools(engine, setup.build, Conditions(show=setup.config.report.values))
     return EngineReads(setup.rules, tools, WatermarkCache(setup.config, setup.endpoints, pool))

@@ -10,6 +10,7 @@ the server's own means. Values arrive as the server's text, never through a driv
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from migverify.db import tls
 from migverify.db.failures import CONNECT_FAILURES, QUERY_FAILURES, connect_failure, query_failure
 from migverify.errors import (
     EndpointError,
+    IncompleteReadError,
     PrivilegeError,
     ReadError,
     RetryableReadError,
@@ -44,6 +46,19 @@ REPEATABLE = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 LOCK_SECONDS = 60  # MySQL's own wait for a table that LOCK TABLES or an ALTER holds is a year
 IDLE_READ_SECONDS = 3600.0  # a server that says nothing for an hour is gone, even without a query limit
 GROUP_CONCAT_BYTES = 1 << 30  # servers cap it to max_allowed_packet; truncation is checked by counting
+
+TOO_LONG = "1301"
+"""The warning of a text that became NULL, as it is longer than max_allowed_packet."""
+# Out of range, truncated, not a number or time, division by zero, cut: the answer is of other values than the table's.
+_ALTERED = {"1260", "1264", "1265", "1292", TOO_LONG, "1365", "1366", "1411", "1525", "1690"}
+# TiDB warns where CAST(... AS DECIMAL(p, s)) rounds a number to the scale that was asked for, as MySQL does silently.
+_ROUNDED = re.compile(r"1292: Truncated incorrect DECIMAL value: '-?[0-9]+\.[0-9]+'")
+
+
+def is_altered(warning: str) -> bool:
+    """Whether a warning (code: text) says that an answer is of another value than the one that was read."""
+    return warning.partition(":")[0] in _ALTERED and not _ROUNDED.fullmatch(warning)
+
 
 # Encoders only: without decoders every value stays the bytes that the server sent.
 _RAW: dict[Any, Any] = {**pymysql.converters.encoders}
@@ -84,6 +99,7 @@ class Session:
     def __init__(self, connection: pymysql.connections.Connection[Any], endpoint: Endpoint) -> None:
         self._connection = connection
         self.endpoint = endpoint
+        self._warned = 0
         self.version, self.flavor = _identify(connection)
         self.thread_id = int(connection.thread_id())  # type: ignore[no-untyped-call]
 
@@ -142,12 +158,27 @@ class Session:
             with self._connection.cursor(kind) as cursor:
                 cursor.execute(sql)
                 yield cursor
+                self._warned = cursor.warning_count
         except QUERY_FAILURES as error:
             raise query_failure(self.endpoint, error, sql) from error
 
     def warnings(self) -> list[str]:
         """Warnings of the last statement."""
         return [f"{row[1]}: {row[2]}" for row in self.query("SHOW WARNINGS")]
+
+    def refuse_altered(self, *allowed: str) -> None:
+        """Refuse the answer of the last statement where it is not of the values that the table holds.
+
+        ``allowed`` are codes that the caller handles. Asks the server only where the answer came with warnings.
+
+        Raises IncompleteReadError: the server warned that it cut a value, or could not read one.
+        """
+        for warning in self.warnings() if self._warned else ():
+            if is_altered(warning) and warning.partition(":")[0] not in allowed:
+                raise IncompleteReadError(
+                    f"{self.endpoint.name}: the server warned that a value is not what it was: {warning}",
+                    hint="Write a condition or CAST that the server can compute for every row.",
+                )
 
     def encryption(self) -> Encryption | None:
         """Return what was negotiated with the other end of the socket, None for a connection in clear."""

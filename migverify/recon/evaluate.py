@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from decimal import Decimal
@@ -74,7 +74,7 @@ class Evaluation:
         self.conditions, self.sink = conditions, sink
         self.exceptions = Exceptions.of(rule.name, rules.exceptions, moment_of(conditions.now()))
         self.tally = FindingTally()
-        self._unknown_money: Counter[str] = Counter()
+        self._counted: Counter[str] = Counter()
         self.covered = CoveredWindows()
         self.snapshots: tuple[ReadSnapshot, ...] = ()
         self.expired = 0
@@ -91,15 +91,16 @@ class Evaluation:
             yield f"{self._dropped:,} more findings are counted and not kept (limit {self.rule.finding_limit})"
         if self.expired:
             yield f"{self.expired:,} findings had an exception that expired"
-        for reason, count in self._unknown_money.most_common():
+        for reason, count in self._counted.most_common():
             yield f"{reason} ({count:,} {'finding' if count == 1 else 'findings'})"
 
-    def keep(self, finding: RuleFinding, reads: int) -> None:
-        """Count a finding and hand it to the sink."""
+    def keep(self, finding: RuleFinding, reads: int, unmet: Iterable[str] = ()) -> None:
+        """Count a finding, also in the reasons of what is ``unmet``, and hand it to the sink."""
         finding = replace(finding, window=self.window, reads=reads, at=self.conditions.now())
         self.tally.add(finding)
         if "money is not known" in finding.reason and finding.kind is not Class.LATE_MATCHED:
-            self._unknown_money[finding.reason[finding.reason.index("money is not known") :]] += 1
+            self._counted[finding.reason[finding.reason.index("money is not known") :]] += 1
+        self._counted.update(unmet if finding.kind in MISMATCHES else ())
         if self._room is not None:
             self._room -= 1
             if self._room < 0:
@@ -194,7 +195,8 @@ class RulePart:
             for number in range(1, max(rounds, self._widened) + 1):
                 if rounds:
                     self._wait(current, last=number == rounds)
-                before, current = current, self._again(current, Criteria(rounds, 1 + rounds))
+                criteria = Criteria(0 if self.rule.each_read_proves else rounds, 1 + rounds)
+                before, current = current, self._again(current, criteria)
                 if before is not candidates:
                     before.close()
             for batch in current.batches(self.conditions.batch):
@@ -318,12 +320,12 @@ class RulePart:
             finding = replace(finding, kind=Class.PENDING, reason=_and(early, finding.reason))
         excused = self.whole.exceptions.apply(finding, candidate.last.key[: max(1, len(self.rule.key))])
         self.whole.expired += excused.kind in MISMATCHES and excused.reason != finding.reason
-        self._keep(excused, candidate.reads)
+        self._keep(excused, candidate.reads, self.rule.unmet(candidate.last, finding))
 
-    def _keep(self, finding: RuleFinding, reads: int) -> None:
+    def _keep(self, finding: RuleFinding, reads: int, unmet: Iterable[str] = ()) -> None:
         if self.free:
             finding = replace(finding, money=None, currency=None, also=(), reason=finding.reason)
-        self.whole.keep(replace(finding, key=(*self.prefix, *finding.key)), reads)
+        self.whole.keep(replace(finding, key=(*self.prefix, *finding.key)), reads, unmet)
 
     def _drill(self, groups: Candidates) -> None:
         """Compare the rows behind groups that differ; there may be more groups than a look at rows is worth."""

@@ -1,4 +1,4 @@
-"""Suites of Great Expectations, read and checked before anything runs; Great Expectations itself is not needed.
+"""Suites of Great Expectations, read when rules are loaded; Great Expectations itself is not needed.
 
 What cannot be computed exactly by the server is refused by name. Numbers of a file are read as exact decimals.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal, InvalidOperation
@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from migverify.errors import UsageError
+from migverify.errors import ConfigError, UsageError
 from migverify.model import ColumnDef
-from migverify.recon.model import Dataset, FilePart, QueryPart, TablePart
-from migverify.recon.rule import Rule
+from migverify.recon.model import ChangesPart, Dataset, FilePart, QueryPart, TablePart
 from migverify.sql.canonical import FAMILIES
+from migverify.sql.expectations import UNIQUE
 from migverify.sql.quoting import decimal_literal
 
 
@@ -57,7 +57,7 @@ class ExpectationType:
 
     ``columns`` names the arguments that hold column names, ``needs`` those of which one must be given, ``more`` the
     others. ``groups`` are the types of columns on which it is exact. ``is_alike``: its columns must be of one group, or
-    the server would compare them as DOUBLE. ``by_shard``: it holds for all rows when it holds on each shard.
+    the server would compare them as DOUBLE.
     """
 
     looks_at: LooksAt
@@ -66,18 +66,16 @@ class ExpectationType:
     more: tuple[str, ...] = ()
     groups: frozenset[ColumnGroup] = frozenset(ColumnGroup)
     is_alike: bool = False
-    by_shard: bool = False
 
 
-_row = partial(ExpectationType, LooksAt.ROWS, by_shard=True)
-_all = partial(ExpectationType, LooksAt.ALL)
-_catalog = partial(ExpectationType, LooksAt.CATALOG, (), by_shard=True)
+_row, _all, _catalog = (partial(ExpectationType, looks_at) for looks_at in LooksAt)
 _EXACT, _ORDERED = frozenset({ColumnGroup.EXACT}), frozenset({ColumnGroup.EXACT, ColumnGroup.FLOAT, ColumnGroup.TIME})
 _TEXTS = frozenset({ColumnGroup.EXACT, ColumnGroup.TIME, ColumnGroup.OTHER})  # a FLOAT has another text on each server
 _EITHER, _STRICT, _IGNORE = ("min_value", "max_value"), ("strict_min", "strict_max"), ("ignore_row_if",)
 _PAIR, _LIST, _SET = ("column_A", "column_B"), ("column_list",), ("value_set",)
-_SCALED = 40  # digits of a bound that may be multiplied by a count of 64 bits
+_BOUNDS = ("min_value", "max_value", "value", "sum_total")
 _LISTS = ("value_set", "column_set", "type_list")
+_SCALED = 40  # digits of a bound that may be multiplied by a count of 64 bits
 
 TYPES: dict[str, ExpectationType] = {
     "expect_column_values_to_not_be_null": _row(),
@@ -95,8 +93,8 @@ TYPES: dict[str, ExpectationType] = {
     "expect_column_pair_values_to_be_equal": _row(_PAIR, more=_IGNORE, is_alike=True),
     "expect_column_pair_values_a_to_be_greater_than_b": _row(_PAIR, more=(*_IGNORE, "or_equal"), is_alike=True),
     "expect_multicolumn_sum_to_equal": _row(_LIST, ("sum_total",), _IGNORE, _EXACT),
-    "expect_column_values_to_be_unique": ExpectationType(LooksAt.ROWS),
-    "expect_compound_columns_to_be_unique": ExpectationType(LooksAt.ROWS, _LIST, more=_IGNORE),
+    "expect_column_values_to_be_unique": _row(),
+    "expect_compound_columns_to_be_unique": _row(_LIST, more=_IGNORE),
     "expect_column_sum_to_be_between": _all(needs=_EITHER, more=_STRICT, groups=_EXACT),
     "expect_column_mean_to_be_between": _all(needs=_EITHER, more=_STRICT, groups=_EXACT),
     "expect_column_min_to_be_between": _all(needs=_EITHER, more=_STRICT, groups=_ORDERED),
@@ -108,11 +106,11 @@ TYPES: dict[str, ExpectationType] = {
     "expect_column_distinct_values_to_equal_set": _all(needs=_SET),
     "expect_table_row_count_to_be_between": _all((), _EITHER, _STRICT),
     "expect_table_row_count_to_equal": _all((), ("value",)),
-    "expect_column_to_exist": _catalog(needs=("column",), more=("column_index",)),
-    "expect_column_values_to_be_of_type": ExpectationType(LooksAt.CATALOG, needs=("type_",), by_shard=True),
-    "expect_column_values_to_be_in_type_list": ExpectationType(LooksAt.CATALOG, needs=("type_list",), by_shard=True),
-    "expect_table_columns_to_match_ordered_list": _catalog(needs=("column_list",)),
-    "expect_table_columns_to_match_set": _catalog(needs=("column_set",), more=("exact_match",)),
+    "expect_column_to_exist": _catalog((), ("column",), ("column_index",)),
+    "expect_column_values_to_be_of_type": _catalog(("column",), ("type_",)),
+    "expect_column_values_to_be_in_type_list": _catalog(("column",), ("type_list",)),
+    "expect_table_columns_to_match_ordered_list": _catalog((), _LIST),
+    "expect_table_columns_to_match_set": _catalog((), ("column_set",), ("exact_match",)),
 }  # fmt: skip
 """All that runs; what is not here is refused."""
 
@@ -124,11 +122,12 @@ _IGNORED = frozenset({"allow_cross_type_comparisons", "auto", "batch_id", "catch
 _MISSING = ("all_values_are_missing", "any_value_is_missing", "never")
 _PAIR_MISSING = ("both_values_are_missing", "either_value_is_missing", "neither")
 _UNPORTABLE = re.compile(r"[^\x20-\x7E]|\\[A-Za-z0-9]|\(\?|[*+?}]\+|(?<!\\)\[[^\]]*(?:\[|&&|--|~~)")
+_MOMENT = re.compile(r"\d{4}-\d\d?-\d\d?([ T]\d\d?:\d\d(:\d\d(\.\d{1,6})?)?)?|-?\d{1,3}:\d\d(:\d\d(\.\d{1,6})?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One expectation. ``number`` counts from 1; numbers in ``arguments`` are Decimal after ``check_suite``.
+    """One expectation. ``number`` counts from 1; numbers in ``arguments`` are Decimal after ``exact``.
 
     ``mostly`` is the least share of considered rows for which it must hold, exactly.
     """
@@ -156,207 +155,204 @@ class Expectation:
         return tuple(name for value in values for name in (value if isinstance(value, list) else [value]))
 
     @property
-    def name(self) -> str:
-        """Its description in findings, or its label."""
-        return self.description or self.label
-
-    @property
     def label(self) -> str:
         """Its name in messages and keys: its number, its type and its columns."""
         named = self.columns or ([str(self.arguments["column"])] if "column" in self.arguments else [])
         return f"{self.number}. {self.type}({', '.join(named)})"
 
+    def unmet(self, observed: str | None) -> str:
+        """Return in words what was observed where it does not hold, and what was expected."""
+        if self.known.looks_at is LooksAt.ROWS:
+            return f"{observed} rows do not hold{f', mostly {self.mostly:f}' if self.mostly != 1 else ''}"
+        limits = [f"{name} {format(value, 'f') if isinstance(value, Decimal) else value}"
+                  for name, value in self.arguments.items() if not name.startswith("column")]  # fmt: skip
+        words = observed if self.known.looks_at is LooksAt.CATALOG else f"observed {observed or 'NULL (no rows)'}"
+        return f"{words}, expected {', '.join(limits)}" if limits else f"{words}"
 
-def read_suite(rule: Rule) -> tuple[Expectation, ...]:
-    """Read the suite of a rule: inline, or a JSON file (of 0.18 or 1.x) whose path is relative to the rules file.
 
-    Raises ConfigError: The file cannot be read, an expectation is refused, or an argument is missing or not understood.
+def read_suite(suite: object, folder: Path) -> tuple[Expectation, ...]:
+    """Read a suite: a list, or the path below ``folder`` of a JSON file (of 0.18 or 1.x).
+
+    Raises ConfigError: the file cannot be read, an expectation is refused, or an argument is missing or not known.
     """
-    entries = _entries(rule)
+    entries = _entries(suite, folder)
     if not entries:
-        _refuse(rule, "the suite has no expectation", "An empty suite proves nothing: add one, or remove the rule.")
-    return tuple(_expectation(rule, number, entry) for number, entry in enumerate(entries, 1))
+        _refuse("the suite has no expectation", "An empty suite proves nothing: add one, or remove the rule.")
+    return tuple(_expectation(number, entry) for number, entry in enumerate(entries, 1))
 
 
-def _entries(rule: Rule) -> list[object]:
-    given = rule.options.get("suite")
-    if isinstance(given, list | tuple):
-        return list(given)
-    if not given:
-        _refuse(rule, "no suite is given", "Set `suite` to the path of a suite file, or to a list of expectations.")
-    path = Path(rule.place.file).parent / str(given)
+def _entries(suite: object, folder: Path) -> list[object]:
+    if isinstance(suite, list):
+        return suite
+    if not suite:
+        hint = "Set `suite` to the path of a suite file, or to a list of expectations."
+        _refuse("no suite is given", hint)
+    path = folder / str(suite)
     try:
         document = json.loads(path.read_text(encoding="utf-8"), parse_float=Decimal)
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        _refuse(rule, f"the suite {path} cannot be read: {error}", "Give the path of a suite's JSON file.")
+    except (OSError, ValueError) as error:
+        hint = "Give the path of a suite's JSON file."
+        _refuse(f"the suite {path} cannot be read: {error}", hint)
     entries = document.get("expectations") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        _refuse(rule, f"{path} is not a suite of Great Expectations", "It has no list `expectations`.")
+        _refuse(f"{path} is not a suite of Great Expectations", "It has no list `expectations`.")
     return entries
 
 
-def _expectation(rule: Rule, number: int, entry: object) -> Expectation:
-    where = f"expectation {number}"
+def _expectation(number: int, entry: object) -> Expectation:
     fields = dict(entry) if isinstance(entry, Mapping) else {}
     kind = fields.pop("type", None) or fields.pop("expectation_type", None)
     if not isinstance(kind, str):
-        _refuse(rule, f"{where} has no type", "Write `- {type: expect_..., column: name}`.")
+        _refuse(f"expectation {number} has no type", "Write `- {type: expect_..., column: name}`.")
     if kind[:1].isupper():  # the name of a class of Great Expectations 1.x
         kind = re.sub(r"(?<!^)(?=[A-Z])", "_", kind).lower()
+    where = f"expectation {number} ({kind})"
     if kind not in TYPES:
         hint = "docs/expectations.md lists what runs; a condition on rows is a rule of kind no_rows too."
-        _refuse(rule, f"{where}: {kind} is refused: it is not known to compute exactly in SQL", hint)
+        _refuse(f"expectation {number}: {kind} is refused: it is not known to compute exactly in SQL", hint)
     notes = fields.pop("description", None) or fields.pop("notes", None) or ""
     stored = fields.pop("kwargs", None)
     given = {**fields, **(stored if isinstance(stored, Mapping) else {})}
     # A stored suite spells out what was not given, as null.
     arguments = {name: value for name, value in given.items() if name not in _IGNORED and value is not None}
     if arguments.pop("row_condition", None):
-        _refuse(rule, f"{where} ({kind}): row_condition is refused", "Put the condition into `where` of a dataset.")
-    mostly = _share(rule, f"{where} ({kind})", arguments.pop("mostly", 1))
+        _refuse(f"{where}: row_condition is refused", "Put the condition into `where` of a dataset.")
+    mostly = _share(where, arguments.pop("mostly", 1))
+    for argument in TYPES[kind].columns:
+        names = arguments.get(argument)
+        names = names if isinstance(names, list) else [names]
+        if not names or not all(isinstance(name, str) and name for name in names):
+            _refuse(f"{where}: {argument} is missing or not a name", "Name a column of the dataset.")
     made = Expectation(number, kind, arguments, mostly, str(notes))
-    _check_arguments(rule, made)
+    for text, hint in _problems(made.known, arguments):
+        _refuse(f"{made.label}{text}", hint)
     return made
 
 
-def _check_arguments(rule: Rule, one: Expectation) -> None:
-    known, given = one.known, one.arguments
-    for argument in known.columns:
-        names = given.get(argument)
-        names = names if isinstance(names, list) else [names]
-        if not names or not all(isinstance(name, str) and name for name in names):
-            _refuse(rule, f"expectation {one.number} ({one.type}): {argument} is missing or not a name",
-                    "Name a column of the dataset.")  # fmt: skip
+def _problems(known: ExpectationType, given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with arguments, and what to do."""
     if known.needs and all(given.get(name) in (None, []) for name in known.needs):
-        _refuse(rule, f"{one.label} has no {' or '.join(known.needs)}", "Without it, it holds always: give it.")
+        yield f" has no {' or '.join(known.needs)}", "Without it, it holds always: give it."
     allowed = {*known.columns, *known.needs, *known.more}
-    if odd := sorted(set(given) - allowed):
-        _refuse(rule, f"{one.label}: the argument {odd[0]} is not known", f"It has {', '.join(sorted(allowed))}.")
+    for odd in sorted(set(given) - allowed):
+        yield f": the argument {odd} is not known", f"It has {', '.join(sorted(allowed))}."
     for name in _LISTS:
         if not isinstance(given.get(name, []), list):
-            _refuse(rule, f"{one.label}: {name} is not a list", "Give a list of values.")
+            yield f": {name} is not a list", "Give a list of values."
     missing = _PAIR_MISSING if known.columns == _PAIR else _MISSING
     if given.get("ignore_row_if", missing[0]) not in missing:
-        _refuse(rule, f"{one.label}: ignore_row_if is not known", f"Use one of {', '.join(missing)}.")
+        yield ": ignore_row_if is not known", f"Use one of {', '.join(missing)}."
     for name in ("regex", "like_pattern"):
         if not isinstance(given.get(name, ""), str):
-            _refuse(rule, f"{one.label}: {name} is not text", "Write it in quotes.")
-    if _UNPORTABLE.search(given.get("regex", "")):
-        _refuse(rule, f"{one.label}: MySQL, MariaDB and TiDB do not read the regex {given['regex']!r} alike",
-                r"Use ASCII, [0-9] for \d, and no (?...), , *+ or [:class:]; or a LIKE pattern.")  # fmt: skip
+            yield f": {name} is not text", "Write it in quotes."
+    regex = str(given.get("regex", ""))
+    if _UNPORTABLE.search(regex):
+        yield (f": MySQL, MariaDB and TiDB do not read the regex {regex!r} alike",
+               r"Use ASCII, [0-9] for \d, and no (?...), , *+ or [:class:]; or a LIKE pattern.")  # fmt: skip
+    try:
+        re.compile(regex)
+    except re.error as error:
+        yield f": {regex!r} is not a regex: {error}", "Write it as MySQL and TiDB read it."
 
 
-def _share(rule: Rule, where: str, value: object) -> Decimal:
+def _share(where: str, value: object) -> Decimal:
     try:
         share = Decimal("" if isinstance(value, bool) else str(value))
-    except InvalidOperation:
+        decimal_literal(share)
+    except (InvalidOperation, UsageError):
         share = Decimal(-1)
     if not 0 <= share <= 1:
-        _refuse(rule, f"{where}: mostly {value!r} is not a share between 0 and 1", "Use 0.99, or leave it out for all.")
+        _refuse(f"{where}: mostly {value!r} is not a share between 0 and 1", "Use 0.99, or leave it out for all.")
     return share
 
 
-# --- beside the columns of a dataset ------------------------------------------------------------------------
+# --- with a dataset and its columns -------------------------------------------------------------------------
 
 
-def check_suite(
-    rule: Rule, dataset: Dataset, columns: Sequence[ColumnDef], suite: Sequence[Expectation]
-) -> tuple[Expectation, ...]:
-    """Return the suite with exact arguments, or refuse by name what cannot be computed exactly on this dataset.
+def refuse_dataset(suite: Iterable[Expectation], dataset: Dataset) -> None:
+    """Refuse a dataset that no server can be asked about, or not for all rows at once.
 
-    ``columns``: The columns of the dataset, as its endpoints describe them.
-
-    Raises ConfigError: A column does not exist, or an expectation cannot be computed exactly on this dataset.
+    Raises ConfigError: the dataset has files, changes or mapped values, or is on several endpoints.
     """
-    for part in dataset.parts:
-        if not isinstance(part, TablePart | QueryPart):
-            what, instead = ("Parquet files", "load the files, or use a no_rows, unique or coverage rule")
-            if not isinstance(part, FilePart):
-                what, instead = ("a change stream", "use a transitions, sequence or freshness rule")
-            _refuse(rule, f"dataset {dataset.name} is {what}", f"Suites run on databases: {instead}.")
+    endpoints = {part.endpoint for part in dataset.parts if isinstance(part, TablePart | QueryPart)}
+    if any(isinstance(part, FilePart | ChangesPart) for part in dataset.parts):
+        hint = "Load the files, or use a rule of kind no_rows, unique, coverage, transitions, sequence or freshness."
+        _refuse(f"dataset {dataset.name} is Parquet files or a change stream, and suites run on databases", hint)
     if dataset.values:
-        _refuse(rule, f"dataset {dataset.name} maps values ({dataset.values[0][0]})",
-                "A suite reads the database: write the mapping as CASE in `columns`.")  # fmt: skip
-    known = {column.name: column for column in columns}
-    for name in shown_columns(rule):
-        if name not in known:
-            _refuse(rule, f"dataset {dataset.name} has no column {name}", f"It has {', '.join(known)}.")
-    many = len({part.endpoint for part in dataset.parts if isinstance(part, TablePart | QueryPart)}) > 1
-    return tuple(_checked(rule, dataset, one, known, many=many) for one in suite)
+        hint = "A suite reads the database: write the mapping as CASE in `columns`."
+        _refuse(f"dataset {dataset.name} maps values ({dataset.values[0][0]})", hint)
+    for one in suite:
+        by_endpoint = one.known.looks_at is not LooksAt.ALL and one.kind not in UNIQUE and one.mostly == 1
+        if len(endpoints) > 1 and not by_endpoint:
+            hint = "Use a rule of kind same_groups, unique or coverage, or one dataset per endpoint."
+            _refuse(f"{one.label} is about all rows, and dataset {dataset.name} is on several endpoints", hint)
 
 
-def shown_columns(rule: Rule) -> list[str]:
-    """Return the columns of the key and of the money of a rule."""
-    money = [rule.money.column] if rule.money else []
-    return [*rule.key, *money, *([rule.money.currency] if rule.money and rule.money.constant is None else [])]
+def exact(one: Expectation, columns: Mapping[str, ColumnDef], money: str = "") -> Expectation:
+    """Return an expectation with exact arguments; ``columns`` are those of a dataset, ``money`` names one of them.
 
-
-def _checked(
-    rule: Rule, dataset: Dataset, one: Expectation, known: Mapping[str, ColumnDef], *, many: bool
-) -> Expectation:
+    Raises ConfigError: a column does not exist, or the expectation cannot be computed exactly on its type.
+    """
     for name in one.columns:
-        if name not in known:
-            _refuse(rule, f"{one.label}: dataset {dataset.name} has no column {name}", f"It has {', '.join(known)}.")
-    columns = [known[name] for name in one.columns]
-    groups = [group_of(column) for column in columns]
-    is_money = rule.money is not None and rule.money.column in one.columns
-    inexact = not set(groups) <= one.known.groups or (one.known.is_alike and len(set(groups)) > 1)
-    if inexact or (is_money and ColumnGroup.FLOAT in groups):
-        types = ", ".join(f"{c.name} {c.column_type}" for c in columns)
-        _refuse(rule, f"{one.label} cannot be computed exactly on {types}",
-                "Use a rule of kind same_groups or no_rows.")  # fmt: skip
-    if many and (not one.known.by_shard or one.mostly != 1):
-        _refuse(rule, f"{one.label} is about all rows, and dataset {dataset.name} is on several endpoints",
-                "Use a rule of kind same_groups, unique or coverage, or one dataset per endpoint.")  # fmt: skip
-    arguments = dict(one.arguments)
-    is_number = [group in (ColumnGroup.EXACT, ColumnGroup.FLOAT) for group in groups] or [True]
+        if name not in columns:
+            _refuse(f"{one.label}: the dataset has no column {name}", f"It has {', '.join(columns)}.")
+    read = [columns[name] for name in one.columns]
+    groups = {group_of(column) for column in read}
+    inexact = not groups <= one.known.groups or (one.known.is_alike and len(groups) > 1)
+    if inexact or (money in one.columns and ColumnGroup.FLOAT in groups):
+        types = ", ".join(f"{c.name} {c.column_type}" for c in read)
+        hint = "Use a rule of kind same_groups or no_rows."
+        _refuse(f"{one.label} cannot be computed exactly on {types}", hint)
     is_share = any(word in one.type for word in ("lengths", "count", "proportion"))
-    for name in ("min_value", "max_value", "value", "sum_total"):
-        if name in arguments:
-            arguments[name] = _exact(rule, one, name, arguments[name], number=is_number[0] or is_share)
+    group = ColumnGroup.EXACT if is_share or not read else group_of(read[0])
+    arguments = dict(one.arguments)
+    for name in (name for name in _BOUNDS if name in arguments):
+        arguments[name] = _literal(one, name, arguments[name], group)
     if "value_set" in arguments:
-        values = arguments["value_set"]
-        arguments["value_set"] = [_exact(rule, one, "value_set", value, number=is_number[0]) for value in values]
+        arguments["value_set"] = [_literal(one, "value_set", value, group) for value in arguments["value_set"]]
     return replace(one, arguments=arguments)
 
 
-def in_catalog(one: Expectation, columns: Mapping[str, ColumnDef]) -> tuple[bool, str]:
-    """Return whether an expectation about the catalog holds, and what was observed."""
+def _literal(one: Expectation, name: str, value: object, group: ColumnGroup) -> Decimal | str:
+    where = f"{one.label}: {name} {value!r}"
+    if group in (ColumnGroup.TIME, ColumnGroup.OTHER):
+        if not isinstance(value, str | date):
+            _refuse(f"{where} is not text", "Write it in quotes.")
+        if group is ColumnGroup.TIME and not _MOMENT.fullmatch(str(value)):
+            _refuse(f"{where} is not a date or time", "Write UTC, as 2026-01-31 12:00:00.000001.")
+        return str(value)
+    if isinstance(value, float | bool) or not isinstance(value, int | str | Decimal):
+        hint = "Write it in quotes, all digits: '9007199254740993.0001'."
+        _refuse(f"{where} is not an exact number", hint)
+    try:
+        number = Decimal(value)
+        if len(decimal_literal(number)) > _SCALED and ("mean" in one.type or "proportion" in one.type):
+            raise UsageError(f"more than {_SCALED} digits times a count are no DECIMAL")
+    except (InvalidOperation, UsageError) as error:
+        _refuse(f"{where} is not a number that a DECIMAL holds", f"({error})")
+    return number
+
+
+def in_catalog(one: Expectation, columns: Mapping[str, ColumnDef]) -> tuple[str, bool]:
+    """Return what was observed for an expectation about the catalog, and whether it holds."""
     given, names = one.arguments, list(columns)
     if one.columns:
         column = columns[one.columns[0]]
         spelled = {column.data_type.lower(), column.column_type.lower()}
         spelled |= {"int": {"integer"}, "decimal": {"numeric"}}.get(column.data_type, set())
         types = [given["type_"]] if "type_" in given else given["type_list"]
-        return any(str(name).lower() in spelled for name in types), f"observed {column.column_type}"
+        return f"observed {column.column_type}", any(str(name).lower() in spelled for name in types)
     if "column" in given:
         if given["column"] not in names or "column_index" not in given:
-            return given["column"] in names, f"there is no column {given['column']}"
+            return f"there is no column {given['column']}", given["column"] in names
         at = names.index(given["column"])
-        return at == given["column_index"], f"observed column_index {at}"
+        return f"observed column_index {at}", at == given["column_index"]
     words = f"columns are {', '.join(names)}"
     if "column_list" in given:
-        return names == given["column_list"], words
+        return words, names == given["column_list"]
     more = [name for name in names if name not in given["column_set"]] if given.get("exact_match", True) else []
-    return not more and all(name in names for name in given["column_set"]), words
+    return words, not more and all(name in names for name in given["column_set"])
 
 
-def _exact(rule: Rule, one: Expectation, name: str, value: object, *, number: bool) -> Decimal | str:
-    if not number:
-        if isinstance(value, str | date):
-            return str(value)
-        _refuse(rule, f"{one.label}: {name} {value!r} is not text", "Write it in quotes.")
-    if isinstance(value, float | bool) or not isinstance(value, int | str | Decimal):
-        _refuse(rule, f"{one.label}: {name} {value!r} is not an exact number",
-                "Write it in quotes, all digits: '9007199254740993.0001'.")  # fmt: skip
-    try:
-        exact = Decimal(value)
-        if len(decimal_literal(exact)) > _SCALED and ("mean" in one.type or "proportion" in one.type):
-            raise UsageError(f"more than {_SCALED} digits times a count are no DECIMAL")
-    except (InvalidOperation, UsageError) as error:
-        _refuse(rule, f"{one.label}: {name} {value!r} is not a number that a DECIMAL holds", f"({error})")
-    return exact
-
-
-def _refuse(rule: Rule, message: str, hint: str) -> NoReturn:
-    raise rule.refusal.error(message, hint)
+def _refuse(text: str, hint: str) -> NoReturn:
+    raise ConfigError(text, hint=hint)

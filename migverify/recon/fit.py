@@ -1,4 +1,4 @@
-"""Do rules fit their servers and suites?  Everything that can be refused is refused together, before a row is read."""
+"""Do rules fit their servers?  Everything that can be refused is refused together, before a row is read."""
 
 from __future__ import annotations
 
@@ -7,33 +7,23 @@ from datetime import datetime
 
 from migverify.errors import ConfigError, MigverifyError, UsageError
 from migverify.recon.describe import Describe
-from migverify.recon.expectations import read_suite
-from migverify.recon.kinds.health import Expectations
 from migverify.recon.model import ParameterValue, Window
 from migverify.recon.rule import Rule, RuleSet, build, values_for
-from migverify.recon.suites import prepare
 from migverify.recon.windows import window_at
 
 Fits = Callable[[Rule, Window | None], object]
 """Raises ``ConfigError`` or ``UsageError`` where a rule does not fit in a window."""
 
 
-def check_suites(rules: RuleSet) -> None:
-    """Read the expectation suites that rules name, and refuse all bad ones in one error; no server is asked."""
-    suites = ((rule, None) for rule in rules.rules if isinstance(rule, Expectations))
-    refuse_unfit(rules, suites, lambda rule, _: read_suite(rule))
-
-
 def check_fit(rules: RuleSet, given: Mapping[str, ParameterValue], describe: Describe, now: datetime) -> None:
-    """Build every rule on what the servers say of its tables, and read every suite; no row is read.
+    """Build every rule on what the servers say of its tables; no row is read.
 
     A rule with windows is built for the window of ``now`` (naive UTC). Raises as ``refuse_unfit``, and EndpointError
     where a server cannot be reached.
     """
 
-    def fits(rule: Rule, window: Window | None) -> None:
-        make = prepare if isinstance(rule, Expectations) else build
-        make(rule, rules, window, describe, values_for(rules, given, window))
+    def fits(rule: Rule, window: Window | None) -> object:
+        return build(rule, rules, window, describe, values_for(rules, given, window))
 
     refuse_unfit(rules, present(rules, now), fits, ask_all=True)
 
@@ -48,7 +38,7 @@ def present(rules: RuleSet, now: datetime) -> Iterator[tuple[Rule, Window | None
 def refuse_unfit(
     rules: RuleSet, places: Iterable[tuple[Rule, Window | None]], fits: Fits, *, ask_all: bool = False
 ) -> None:
-    """Refuse all rules that do not fit their datasets, or whose suite is bad, in one ConfigError or UsageError.
+    """Refuse all rules that do not fit their datasets in one ConfigError or UsageError.
 
     ``places``: Rules, each with the window in which it is tried. ``ask_all``: Every server must answer. Else one that
     does not is no reason here: the evaluation of the rule meets it again, and makes it the rule's reason.

@@ -46,6 +46,12 @@ def _open(endpoint: Endpoint, password: str | None) -> Session:
     return open_session(endpoint, password, side=Side.SOURCE)
 
 
+def _whole(session: Session, text: str) -> list[Bytes]:
+    rows = session.query_bytes(text)
+    session.refuse_altered()
+    return rows
+
+
 class LocalEngine:
     """Joins relations in this process; see ``migverify.recon.relation.Engine``. One join reads at a time.
 
@@ -163,7 +169,7 @@ class LocalEngine:
         self, read: SqlRead, keys: Sequence[KeyText], texts: Mapping[Bytes, KeyText], number: int
     ) -> list[Record]:
         text = sql.read_sql(read, sql.keys_condition(read, keys), having=False)
-        rows = self._ask(read.endpoint, lambda session: session.query_bytes(text))
+        rows = self._ask(read.endpoint, lambda session: _whole(session, text))
         parts = (sql.split_row(read, row) for row in rows)
         # A collation may take more keys as equal than were requested.
         return [(key, values, count, number) for key, values, count in parts if key in texts and count]
@@ -177,7 +183,9 @@ class LocalEngine:
 
         def read(session: Session) -> tuple[tuple[str, ...], list[Texts]]:
             names = tuple(column.name for column in session.result_columns(sql.describe_sql(table)))
-            return names, list(session.query(sql.first_rows_sql(table, limit)))
+            rows = session.query(sql.first_rows_sql(table, limit))
+            session.refuse_altered()
+            return names, list(rows)
 
         return self._ask(endpoint, read)
 

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
-from migverify.db.session import Session
+from migverify.db.session import TOO_LONG, Session
 from migverify.db.snapshot import ReadSnapshot
 from migverify.errors import IncompleteReadError
 from migverify.model import Endpoint
@@ -25,6 +25,7 @@ from migverify.recon.read_sessions import ReadSessions
 from migverify.recon.relation import ChangeRead, Cut, JoinFilter, Relation, SqlRead
 from migverify.recon.rows import Relations, note_batch, record_batch, sections_of
 from migverify.sql import packed, recon
+from migverify.sql.server import TIDB_PROBE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,14 +82,14 @@ def sql_reads(relations: Relations) -> dict[Place, SqlRead]:
 
 
 def session_needs(relations: Relations) -> dict[str, tuple[int, str]]:
-    """Return the endpoints that are read: how many sessions are useful, and a cheap read of a table (empty: none)."""
+    """Return the endpoints that are read: how many sessions are useful, and a cheap read of a table."""
     found: dict[str, tuple[int, str]] = {}
     for read in sql_reads(relations).values():
         count, probe = found.get(read.endpoint, (0, ""))
         count += 1 if read.cut is None or read.grouped else 1 + max(read.rows, 0) // PIECE_ROWS
         found[read.endpoint] = count, probe or ("" if read.table.startswith("(") else recon.probe_sql(read.table))
-    # A query is no cheap probe; without one, a single session must do.
-    return {name: (count if probe else 1, probe) for name, (count, probe) in found.items()}
+    # A query is no cheap probe. Users may not read the one of the server, so that a single session must do.
+    return {name: (count, probe) if probe else (1, TIDB_PROBE) for name, (count, probe) in found.items()}
 
 
 def populations(sessions: ReadSessions, relations: Relations) -> list[tuple[int, int] | None]:
@@ -98,6 +99,7 @@ def populations(sessions: ReadSessions, relations: Relations) -> list[tuple[int,
     def count(read: SqlRead) -> tuple[int, int]:
         with sessions.borrow(read.endpoint) as session:
             rows, keys = session.query(read.population)[0]
+            session.refuse_altered()
         return int(rows or 0), int(keys or 0)
 
     found: list[tuple[int, int] | None] = [None, None]
@@ -393,6 +395,7 @@ def read_step(
         _refuse_lost(read, answer[1])
         found = packed.split_rows(int(answer[0] or 0), answer[2], sql)
         if found is not None:
+            session.refuse_altered()
             if found[0]:
                 yield found
             return
@@ -419,6 +422,7 @@ def _stream(session: Session, read: SqlRead, carried: int, condition: str) -> It
             yield batch
             batch, size = [[], [], []], 0
             keys, values, others = batch
+    session.refuse_altered(*([TOO_LONG] if too_long else []))
     if keys:
         yield batch
     if too_long:
@@ -441,6 +445,7 @@ def _by_columns(session: Session, read: SqlRead, carried: int, condition: str) -
         if len(batch[0]) >= STREAM_ROWS or size > STREAM_BYTES:
             yield batch
             batch, size = [[], [], []], 0
+    session.refuse_altered()
     if batch[0]:
         yield batch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -51,6 +51,8 @@ class Rule(PlacedPart):
     """A row's counterpart may be in a neighbor window."""
     accepts_no_rows: ClassVar[bool] = False
     """No rows are an answer."""
+    each_read_proves: ClassVar[bool] = False
+    """What every read finds is a finding, also where its values change from read to read."""
 
     name: RuleName = Field(description="Name of the rule, in reports, metrics and exceptions.")
     kind: str = Field(description="What the rule asks; see the kinds below.")
@@ -152,6 +154,10 @@ class Rule(PlacedPart):
         Raises ConfigError: the rule does not fit its datasets.
         """
         raise NotImplementedError
+
+    def unmet(self, pairing: Pairing, finding: RuleFinding) -> Iterable[str]:
+        """Return what a finding is against, where a rule holds several conditions: a reason each, with its count."""
+        return ()
 
     def judge(self, inputs: JudgeInputs, pairing: Pairing) -> RuleFinding | None:
         """Return what is wrong with a key; None where nothing is.

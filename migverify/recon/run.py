@@ -23,14 +23,11 @@ from migverify.model import RunInfo, StoredKind, TableResult, Verdict
 from migverify.recon.bodies import DONE, bodies, open_body, result_body, result_of, window_text, withdrawn
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions, Sink, evaluate, inconclusive
-from migverify.recon.expectations import read_suite
 from migverify.recon.fit import refuse_unfit
-from migverify.recon.kinds.health import Expectations
 from migverify.recon.model import ParameterValue, RuleFinding, RuleResult, Window
 from migverify.recon.relation import RuleEngine
 from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.steps import EvaluationPeriod, RuleStep, plan_body, rests, steps_of, widened
-from migverify.recon.suites import SuiteRunner
 from migverify.recon.verdict import rule_result
 from migverify.store.results import ResultStore, named_run
 
@@ -41,11 +38,10 @@ Build = Callable[[Rule, Window | None], Built]
 
 @dataclass(frozen=True, slots=True)
 class RuleTools:
-    """What a run works with. ``build`` makes the relations of a rule in a window; ``suite`` runs expectations."""
+    """What a run works with. ``build`` makes the relations of a rule in a window."""
 
     engine: RuleEngine
     build: Build
-    suite: SuiteRunner | None = None
     conditions: Conditions = field(default_factory=Conditions)
 
 
@@ -140,7 +136,7 @@ def begin(rules: RuleSet, tools: RuleTools, store: ResultStore, request: RulesRe
             hint="Give an earlier --from, or wait.",
         )
     firsts = ((rule, next(group).window) for rule, group in groupby(steps, key=lambda step: step.rule))
-    refuse_unfit(rules, firsts, lambda rule, window: fits(rule, window, tools.build, tools.suite))
+    refuse_unfit(rules, firsts, tools.build)
     facts = {
         "engine": tools.engine.name, "migverify": __version__, "python": platform.python_version(),
         "rules": rules.path, "windows at": now, **request.facts,
@@ -156,16 +152,6 @@ def _planned(rules: RuleSet, request: RulesRequest, info: RunInfo) -> list[RuleS
     return list(steps_of(rules, request.span, float(at)))
 
 
-def fits(rule: Rule, window: Window | None, build: Build, suite: SuiteRunner | None) -> None:
-    """Raise ``ConfigError`` where a rule does not fit its datasets, or its suite does not fit its dataset."""
-    if not isinstance(rule, Expectations):
-        build(rule, window)
-    elif suite is None:
-        read_suite(rule)
-    else:
-        suite.prepared(rule, window)
-
-
 def _evaluator(
     step: RuleStep, rules: RuleSet, tools: RuleTools, proved: RuleResult | None
 ) -> Callable[[Sink], RuleResult]:
@@ -177,10 +163,6 @@ def _evaluator(
 def evaluate_step(step: RuleStep, rules: RuleSet, tools: RuleTools, sink: Sink) -> RuleResult:
     """Evaluate one rule in one window; what hinders it is its reason, and hinders no other rule."""
     try:
-        if isinstance(step.rule, Expectations):
-            if tools.suite is None:
-                return inconclusive(step.rule, step.window, "expectations cannot be run here")
-            return tools.suite(step.rule, step.window, sink)
         reads = tools.build(step.rule, step.window)
         further = widened(step, rules)
         wide = None if further is None else tools.build(step.rule, further)

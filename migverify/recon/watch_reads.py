@@ -15,7 +15,6 @@ from migverify.model import Endpoint, KeyText
 from migverify.recon.build import Built
 from migverify.recon.evaluate import ROW, Sink
 from migverify.recon.exceptions import Exceptions
-from migverify.recon.kinds.health import Expectations
 from migverify.recon.model import ChangesPart, Dataset, FilePart, QueryPart, RuleFinding, RuleResult, TablePart, Window
 from migverify.recon.relation import FileRead, KeyRows, Pairing, SqlRead
 from migverify.recon.rule import Rule, RuleSet, judging
@@ -191,8 +190,6 @@ class EngineReads:
 
         What a binlog holds of a window does not change, so it does not count.
         """
-        if isinstance(rule, Expectations):
-            return None
         parts = []
         for read in _reads(self.tools.build(rule, window)):
             if isinstance(read, FileRead):

@@ -175,12 +175,13 @@ def test_everything_that_does_not_fit_is_told_at_once(
 ) -> None:
     path = world.rules("same_rows", "unique", unique=RULES["unique"].replace("request", "gone"))
     text = path.read_text().replace("kind: same_rows", "kind: same_rows, compare: [nope]")
-    path.write_text(text + "  - {name: fits, kind: expectations, source: ours, suite: gone.json}\n")
+    suite = "[{type: expect_column_values_to_not_be_null, column: lost}]"
+    path.write_text(text + f"  - {{name: fits, kind: expectations, source: ours, suite: {suite}}}\n")
     config = str(world.folder / "migverify.yaml")
     more = [] if command == "check" else ["--store", world.url, "-q" if command == "run" else "--once"]
     assert run(["recon", command, str(path), "-c", config, *more]) == 2
     told = capsys.readouterr().err
-    for words in ("3 problems", "nope", "gone", "gone.json", "rule same_rows", "rule unique", "rule fits"):
+    for words in ("3 problems", "nope", "gone", "lost", "rule same_rows", "rule unique", "rule fits"):
         assert words in told, told
     store = open_store(world.url)
     assert store.runs() == []
@@ -335,10 +336,23 @@ def test_explain_shows_what_runs(world: World, capfd: pytest.CaptureFixture[str]
     text = capfd.readouterr().out
     for kind in RULES:
         assert f"{kind}  ({kind}, critical, ann)" in text
-    assert "SELECT CAST(SUM(`amount`) AS CHAR), SUM(`amount`) >= 7 FROM (SELECT" in text, "a suite shows its statements"
+    assert "CAST(SUM(`amount`) AS CHAR) AS o0, SUM(`amount`) >= 7 AS h0 FROM (SELECT" in text, "a suite shows its SQL"
     assert run(["recon", "explain", str(path), "-c", config, "--rule", "same_rows", "--json"]) == 0
     plan = json.loads(capfd.readouterr().out)
     assert [read["endpoint"] for read in plan["rules"][0]["reads"]] == ["source", "target"]
+
+
+@pytest.mark.parametrize("endpoint", ["source", "target"])
+@pytest.mark.parametrize("kind", ["no_rows", "unique", "coverage"])
+def test_a_value_that_the_server_could_not_compute_is_no_match(world: World, kind: str, endpoint: str) -> None:
+    rule = RULES[kind].replace("theirs", "odd").replace("large", "odd")
+    odd = f'  odd: {{endpoint: {endpoint}, sql: "SELECT * FROM {world.d}.payments WHERE state = 7", key: [id]}}\n'
+    path = world.rules(kind, **{kind: rule})
+    path.write_text(path.read_text().replace("rules:\n", f"{odd}rules:\n"))
+    assert world.run(path) == 3
+    (reason,) = (one for one in world.results()[kind].reasons if one.startswith("not read"))
+    # The state 'paid' was compared as the number 0.
+    assert "the server warned that a value is not what it was: 1292: " in reason
 
 
 def test_money_is_exact_above_what_a_float_holds(world: World) -> None:

@@ -11,9 +11,10 @@ from typing import Annotated
 from pydantic import Field
 
 from migverify.recon.kinds.groups import Balance, SameGroups, ZeroSum
-from migverify.recon.kinds.health import Coverage, Expectations, Freshness
+from migverify.recon.kinds.health import Coverage, Freshness
 from migverify.recon.kinds.order import NumberSequence, Transitions
 from migverify.recon.kinds.rows import NoRows, Orphans, SameRows, Unique
+from migverify.recon.kinds.suites import Expectations
 
 AnyRule = Annotated[
     SameRows | SameGroups | ZeroSum | Balance | Transitions | Orphans | Unique | NumberSequence | Freshness | Coverage

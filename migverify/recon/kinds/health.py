@@ -1,10 +1,10 @@
-"""Kinds that ask how a dataset fares: fresh rows, columns with values, a suite that holds."""
+"""Kinds that ask how a dataset fares: fresh rows, columns with values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -126,22 +126,3 @@ class Coverage(Rule):
 def _count(inputs: JudgeInputs, rows: KeyRows, pairing: Pairing, column: str) -> int | None:
     value = amount(inputs.text(rows, pairing.key, column))
     return None if value is None else int(value)
-
-
-class Expectations(Rule):
-    """A Great Expectations suite holds."""
-
-    accepts_no_rows: ClassVar[bool] = True
-
-    kind: Literal["expectations"] = KIND
-    suite: str | list[dict[str, Any]] = Field(
-        description="Path of a suite (JSON) from the folder of this file, or a list of expectations."
-    )
-    result_format: Literal["BOOLEAN_ONLY", "BASIC", "SUMMARY", "COMPLETE"] | None = Field(
-        default=None, description="`BASIC` and `BOOLEAN_ONLY` count unexpected rows and list none. Default: `SUMMARY`."
-    )
-    limit: int | None = Field(default=None, ge=1, description="How many unexpected rows of each are listed.")
-
-    def sentence(self, source: str, target: str) -> str:
-        count = "a file" if isinstance(self.suite, str) else f"{len(self.suite)} expectations"
-        return f"{source} meets {count} of Great Expectations"

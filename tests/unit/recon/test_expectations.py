@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.db.snapshot import ReadSnapshot
+from migverify.db.session import is_altered
 from migverify.errors import ConfigError, UsageError
-from migverify.model import ColumnDef, Endpoint
-from migverify.recon import suites
-from migverify.recon.expectations import Expectation, check_suite, read_suite
+from migverify.model import ColumnDef, Verdict
+from migverify.recon.build import Built, RuleInputs
+from migverify.recon.evaluate import evaluate
+from migverify.recon.expectations import Expectation, exact
 from migverify.recon.fields import Money
-from migverify.recon.model import ChangesPart, Dataset, FilePart, RulePlace, TablePart
-from migverify.recon.rule import Rule
+from migverify.recon.kinds.suites import Expectations
+from migverify.recon.model import ChangesPart, Class, Dataset, FilePart, RulePlace, TablePart
+from migverify.recon.relation import KeyRows, SqlRead
 from migverify.recon.sides import Column, DatasetSide, OpenPart
-from migverify.recon.suites import SuiteAnswers, ask, findings_of
 from migverify.sql import expectations as sql
 from migverify.sql.quoting import decimal_literal
-from tests.rule_fakes import changed, rule_of
+from tests.rule_fakes import Basket, Clock, FakeEngine, Rows, changed, excused, rule_of, rule_set
 
 PLACE = RulePlace("rules.yaml", 3)
 COLUMNS = (
@@ -40,13 +40,22 @@ DATASET = Dataset("d", (TablePart("source", "shop", "t"),), PLACE)
 NOT_NULL = {"type": "expect_column_values_to_not_be_null", "column": "note"}
 
 
-def rule(*suite: object, place: RulePlace = PLACE, money: Money | None = None, **options: Any) -> Rule:
+def rule(*suite: object, place: RulePlace = PLACE, money: Money | None = None, **options: Any) -> Expectations:
     found = rule_of("expectations", "d", name="fit", place=place, key="id", money=money, suite=[])
-    return changed(found, suite=list(suite), **options)
+    made = changed(found, suite=list(suite), **options)
+    assert isinstance(made, Expectations)
+    return made
 
 
-def checked(found: Rule, dataset: Dataset = DATASET) -> tuple[Expectation, ...]:
-    return check_suite(found, dataset, COLUMNS, read_suite(found))
+def built(found: Expectations, dataset: Dataset = DATASET) -> Built:
+    columns = {column.name: Column(column, f"`{column.name}`") for column in COLUMNS}
+    parts = tuple(OpenPart(part, "t", columns=columns) for part in dataset.parts)
+    return found.relations(RuleInputs(DatasetSide(dataset, parts), None, found.refusal, found.key, found.money))
+
+
+def checked(found: Expectations, dataset: Dataset = DATASET) -> list[Expectation]:
+    assert built(found, dataset).source.reads
+    return [exact(one, {column.name: column for column in COLUMNS}) for one in found.expectations]
 
 
 def refusal(entry: object, dataset: Dataset = DATASET, **options: Any) -> str:
@@ -94,7 +103,13 @@ def refusal(entry: object, dataset: Dataset = DATASET, **options: Any) -> str:
          "ignore_row_if is not known"),
         ({"type": "expect_table_row_count_to_be_between"}, "no min_value or max_value"),
         ({"type": "expect_column_values_to_be_between", "column": "made", "min_value": 5}, "not text"),
+        ({"type": "expect_column_values_to_match_regex", "column": "note", "regex": "(["}, "is not a regex"),
+        ({"type": "expect_column_max_to_be_between", "column": "made", "max_value": "later"}, "not a date or time"),
+        ({"type": "expect_column_max_to_be_between", "column": "made", "max_value": "2026-01-01 00:00:00.0000001"},
+         "not a date or time"),
+        ({"type": "expect_column_values_to_be_in_set", "column": "made", "value_set": ["2026"]}, "not a date or time"),
         ({**NOT_NULL, "mostly": 1.5}, "not a share"),
+        ({**NOT_NULL, "mostly": "0." + "9" * 31}, "not a share"),
         ({**NOT_NULL, "mostly": "x"}, "not a share"),
         ({**NOT_NULL, "row_condition": "a=1"}, "row_condition"),
         ({"type": "expect_column_values_to_not_be_null"}, "column is missing"),
@@ -141,7 +156,7 @@ def test_on_several_endpoints_only_what_holds_row_by_row_may_run() -> None:
 )
 def test_no_suite_is_no_pass(suite: object, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        read_suite(changed(rule(), suite=suite))
+        assert not changed(rule(), suite=suite).expectations  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -159,12 +174,12 @@ def test_no_suite_is_no_pass(suite: object, words: str) -> None:
 )
 def test_numbers_of_a_suite_file_keep_their_digits(tmp_path: Path, document: str) -> None:
     (tmp_path / "suite.json").write_text(document)
-    found = changed(rule(place=RulePlace(str(tmp_path / "rules.yaml"), 3)), suite="suite.json")
-    assert checked(found)[0].arguments["max_value"] == Decimal("9007199254740993.0001")
+    found = rule(place=RulePlace(str(tmp_path / "rules.yaml"), 3))
+    assert checked(changed(found, suite="suite.json"))[0].arguments["max_value"] == Decimal("9007199254740993.0001")
     for text, words in (('{"expectations": {}}', "not a suite"), ("{", "cannot be read")):
         (tmp_path / "suite.json").write_text(text)
         with pytest.raises(ConfigError, match=words):
-            read_suite(found)
+            checked(changed(found, suite="suite.json"))  # type: ignore[arg-type]
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=30, min_value=-(10**34), max_value=10**34))
@@ -185,49 +200,122 @@ def test_a_comment_at_the_end_of_a_select_hides_nothing() -> None:
     assert "-- x\n) AS `part0`\nUNION ALL\n" in sql.batch_of(["SELECT 1 -- x", "SELECT 2"])
 
 
-class Session:
-    """Answers every count alike: 3 rows, 3 considered, ``bad`` that do not hold; the counts come with a warning."""
-
-    def __init__(self, bad: int = 2, warning: str = "") -> None:
-        self.bad, self.warning, self.last = bad, warning, ""
-
-    def query(self, statement: str) -> list[tuple[str | None, ...]]:
-        self.last = statement
-        return [("3", "3", str(self.bad))] if "SUM(CASE" in statement else [("3",)]
-
-    def query_named(self, statement: str) -> list[dict[str, str | None]]:
-        self.last = statement
-        return [{"id": "2", "note": None}, {"id": "3", "note": None}]
-
-    def warnings(self) -> list[str]:
-        return [self.warning] if self.warning and "SUM(CASE" in self.last else []
+def shards(**endpoints: str) -> Dataset:
+    return Dataset(
+        "d", tuple(TablePart(endpoint, "shop", "t", shard=name) for name, endpoint in endpoints.items()), PLACE
+    )
 
 
-SNAPSHOT = ReadSnapshot("source", "mysql", "consistent snapshot", "binlog.1:4", "binlog.1:4", exact=True, at=1.0)
+def test_the_parts_on_one_endpoint_are_one_batch_and_one_statement() -> None:
+    reads = built(rule(NOT_NULL), shards(a="source.1", b="source.2", c="source.1")).source.reads
+    found = [(read.endpoint, read.shard, read.table, read.population) for read in reads if isinstance(read, SqlRead)]
+    assert [(endpoint, shard) for endpoint, shard, *_ in found] == [("source.1", ""), ("source.2", "b")]
+    assert [("`part1`" in table, "`part1`" in population) for *_, table, population in found] == [
+        (True, True), (False, False),
+    ]  # fmt: skip
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, session: Session, *shards: str) -> SuiteAnswers:
-    @contextmanager
-    def opened(*_: object) -> Iterator[SimpleNamespace]:
-        yield SimpleNamespace(sessions=(session,), snapshot=SNAPSHOT)
-
-    monkeypatch.setattr(suites, "open_snapshot", opened)
-    columns = {column.name: Column(column, column.name) for column in COLUMNS}
-    parts = [OpenPart(TablePart(name, "shop", "t", shard=name), "t", columns=columns) for name in shards]
-    endpoints = {name: Endpoint(name, "h", 1, "u") for name in shards}
-    return ask(rule(NOT_NULL), checked(rule(NOT_NULL)), DatasetSide(DATASET, tuple(parts)), endpoints, {})
-
-
-def test_a_row_that_is_in_two_shards_names_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = answers(monkeypatch, Session(), "b", "a")
-    found = findings_of(rule(NOT_NULL), read, COLUMNS, show=True)
-    assert [(key, finding.shard) for key, finding in found.items()] == [(("2",), "a, b"), (("3",), "a, b")]
-    assert (read.rows, read.snapshots, read.gaps) == (6, (SNAPSHOT, SNAPSHOT), ())
+def test_a_type_that_one_shard_alone_has_is_looked_at() -> None:
+    inexact = {"type": "expect_column_sum_to_be_between", "column": "amount", "max_value": 1}
+    found, dataset = rule(inexact), shards(a="source", b="source")
+    columns = {column.name: Column(column, f"`{column.name}`") for column in COLUMNS}
+    float_amount = replace(columns["amount"].definition, data_type="double", column_type="double")
+    other = columns | {"amount": Column(float_amount, "`amount`")}
+    parts = (OpenPart(dataset.parts[0], "t", columns=columns), OpenPart(dataset.parts[1], "t", columns=other))
+    with pytest.raises(ConfigError, match="exactly on amount double"):
+        found.relations(RuleInputs(DatasetSide(dataset, parts), None, found.refusal, found.key, None))
 
 
-@pytest.mark.parametrize("warning", ["1292: Truncated incorrect DOUBLE value", "1365: Division by 0"])
-def test_a_warning_about_values_leaves_an_expectation_unanswered(monkeypatch: pytest.MonkeyPatch, warning: str) -> None:
-    read = answers(monkeypatch, Session(0, warning), "a")
-    (gap,) = read.gaps
-    assert gap.startswith("1. expect_column_values_to_not_be_null(note) was not answered: ")
-    assert not findings_of(rule(NOT_NULL), read, COLUMNS, show=True)
+# --- what becomes of rows -----------------------------------------------------------------------------------
+
+SUITE = rule(
+    NOT_NULL,
+    {"type": "expect_column_sum_to_be_between", "column": "amount", "max_value": 5},
+    {"type": "expect_column_values_to_be_between", "column": "small", "min_value": 1, "description": "small is there"},
+    {**NOT_NULL, "mostly": 0.5},
+    delay=1.0,
+)
+SUM = "2. expect_column_sum_to_be_between(amount)"
+NULLS, SMALL = "1. expect_column_values_to_not_be_null(note)", "3. expect_column_values_to_be_between(small)"
+
+
+def row(found: str, *values: str | None, **more: Any) -> KeyRows:
+    return KeyRows(more.pop("count", 1), (found, *(values or ("7", None))), **more)
+
+
+def run(*moments: Rows, found: Expectations = SUITE, show: bool = True, **more: Any) -> tuple[Any, Basket]:
+    clock, basket = Clock(), Basket()
+    rules = rule_set(found, *more.pop("exceptions", ()))
+    engine = FakeEngine(clock, *({"d": rows} for rows in moments))
+    result = evaluate(found, rules, None, engine, built(found), basket, clock.conditions(show=show), **more)
+    return result, basket
+
+
+def test_a_row_is_one_finding_and_each_expectation_a_reason_with_its_count() -> None:
+    result, basket = run({("1", None): row("1"), ("2", None): row("1,3"), (None, "2"): row("6.00", None, None),
+                          (None, "4"): row("3 of 5", None, None)})  # fmt: skip
+    assert {finding.key: finding.message for finding in basket} == {
+        (SUM,): f"{SUM}: observed 6.00, expected max_value 5",
+        ("4. expect_column_values_to_not_be_null(note)",):
+            "4. expect_column_values_to_not_be_null(note): 3 of 5 rows do not hold, mostly 0.5",
+        ("1",): f"id 1: {NULLS}", ("2",): f"id 2: {NULLS}; small is there",
+    }  # fmt: skip
+    assert result.verdict is Verdict.MISMATCH
+    assert result.reasons == (
+        "4 findings are against the rule", f"{NULLS} does not hold (2 findings)",
+        f"{SUM}: observed 6.00, expected max_value 5 (1 finding)",
+        "4. expect_column_values_to_not_be_null(note): 3 of 5 rows do not hold, mostly 0.5 (1 finding)",
+        f"{SMALL} does not hold (1 finding)",
+    )  # fmt: skip
+    assert basket.by_key["4. expect_column_values_to_not_be_null(note)",].counts == (3, 0)
+    assert [(d.column, d.source) for d in basket.by_key["1",].deviations] == [("note", "7"), ("small", None)]
+
+
+def test_what_every_read_finds_is_a_finding_though_it_changes() -> None:
+    moments = [{(None, "2"): row(f"{n}.00", None, None), ("1", None): row("1", str(n), None)} for n in (6, 7, 8)]
+    result, basket = run(*moments)
+    assert {finding.key: finding.kind for finding in basket} == {(SUM,): Class.VIOLATION, ("1",): Class.VIOLATION}
+    assert basket.by_key[SUM,].message == f"{SUM}: observed 8.00, expected max_value 5"
+    assert result.verdict is Verdict.MISMATCH
+    late, _ = run(moments[0], {})
+    assert (late.verdict, late.counts) == (Verdict.MATCH, {Class.LATE_MATCHED: 2})
+
+
+def test_an_exception_names_a_row_or_an_expectation() -> None:
+    known = [excused("fit", key, "ann", "known", datetime(2099, 1, 1)) for key in (("1",), (SUM,))]
+    rows = {(None, "2"): row("6.00", None, None), ("1", None): row("1")}
+    result, _ = run(rows, exceptions=known)
+    assert (result.verdict, result.counts) == (Verdict.MATCH, {Class.KNOWN_EXCEPTION: 2})
+    assert not [reason for reason in result.reasons if "does not hold" in reason]
+
+
+def test_values_may_be_kept_out_and_counts_are_kept() -> None:
+    rows = {
+        (None, "2"): row("6.00", None, None),
+        (None, "4"): row("3 of 5", None, None),
+        ("1", None): row("1", "secret"),
+    }
+    result, basket = run(rows, show=False)
+    assert "secret" not in repr((result, list(basket)))
+    assert "6.00" not in repr((result, list(basket)))
+    assert f"{SUM}: it does not hold (1 finding)" in result.reasons
+    assert "3 of 5 rows do not hold" in repr(result)
+
+
+def test_a_row_that_is_in_two_shards_names_both_and_an_answer_its_endpoint() -> None:
+    _, basket = run({("2", None): row("1", count=2, shards=("a", "b")), (None, "2 source.b"): row("9", None, None)})
+    assert [(finding.key, finding.shard, finding.counts) for finding in basket] == [
+        ((SUM, "source.b"), "", (0, 0)), (("2",), "a, b", (2, 0)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("warning", "altered"),
+    [
+        ("1292: Truncated incorrect DOUBLE value: 'paid'", True), ("1365: Division by 0", True),
+        ("1292: Truncated incorrect DECIMAL value: '1.5x'", True), ("1690: DECIMAL value is out of range", True),
+        ("1292: Truncated incorrect DECIMAL value: '3255.91666667'", False), ("1287: deprecated", False),
+    ],
+)  # fmt: skip
+def test_which_warnings_are_about_values(warning: str, altered: bool) -> None:
+    assert is_altered(warning) is altered

@@ -118,6 +118,7 @@ def test_suites_are_read_before_anything_runs(folder: Path, capsys: pytest.Captu
     )
     assert run(["recon", "check", "--offline"]) == 2
     shown = capsys.readouterr().err
-    assert "2 problems, and nothing was run" in shown
+    assert "recon.yaml: 2 problems" in shown
+    assert "recon.yaml:4:48: rule one: " in shown
     assert "gone.json" in shown
     assert "expect_magic" in shown

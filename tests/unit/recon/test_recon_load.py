@@ -140,6 +140,7 @@ exceptions:
     ],
 )  # fmt: skip
 def test_options_of_every_kind(tmp_path: Path, rule: str, options: dict[str, Any]) -> None:
+    (tmp_path / "s.json").write_text('{"expectations": [{"type": "expect_table_row_count_to_equal", "value": 1}]}')
     found = one(tmp_path, rule)
     assert found.options == options
     assert rule_text(found, load_rules(tmp_path / "recon.yaml", ENDPOINTS)).startswith("r: ")

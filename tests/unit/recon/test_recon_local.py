@@ -386,6 +386,9 @@ class ToySession:
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
         return [tuple(None if v is None else v.decode() for v in row) for row in self.query_bytes(sql)]
 
+    def refuse_altered(self, *allowed: str) -> None:
+        """SQLite does not warn."""
+
     def execute(self, sql: str) -> int:
         KILLED.append(sql)
         return 0

@@ -104,6 +104,7 @@ def test_all_rules_that_do_not_fit_are_refused_together() -> None:
     builder.errors |= {
         "pay": ConfigError("rules.yaml:7: rule pay: no column x"), "next": EndpointError("source: connection refused"),
         "third": ConfigError("rules.yaml:9: rule third: no column y"),
+        "suite": ConfigError("rules.yaml:7: rule suite: no column z"),
     }  # fmt: skip
     with pytest.raises(ConfigError) as refused:
         run_rules(

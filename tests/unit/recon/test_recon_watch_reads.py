@@ -19,7 +19,7 @@ from migverify.recon.evaluate import Conditions
 from migverify.recon.exceptions import KnownException
 from migverify.recon.fields import WindowRule
 from migverify.recon.model import Class, Dataset, FilePart, QueryPart, RuleFinding, RulePlace, TablePart, Window
-from migverify.recon.relation import Combine, JoinFilter, KeyRows, Relation, SqlRead
+from migverify.recon.relation import Combine, FileRead, JoinFilter, KeyRows, Relation, SqlRead
 from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.run import RuleTools
 from migverify.recon.watch import RulesWatchRequest, watch_rules
@@ -139,9 +139,11 @@ def test_sql_that_cuts_the_window_itself_is_not_asked_over_a_wider_one() -> None
     assert bound.look(rule, WIDE, [missing("1")]) == [missing("1")]
 
 
-def test_files_have_no_checksum_and_expectations_none() -> None:
-    rule = make_rule(kind="expectations")
-    assert reads_of(Tables(), rule_set(rule)).signature(rule, WINDOW) is None
+def test_files_have_no_checksum() -> None:
+    rule, reads = make_rule(), reads_of(Tables(), rule_set(make_rule()))
+    files = Relation("orders", (FileRead(FilePart("x.parquet"), ("id",), (), ()),), (ID,), (), ())
+    reads.tools = replace(reads.tools, build=lambda *_: Built(files, None, JoinFilter(), ()))
+    assert reads.signature(rule, WINDOW) is None
 
 
 def test_who_does_not_answer_has_no_watermark_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
