@@ -113,19 +113,19 @@ def inside(value: str, arguments: Mapping[str, Any], times: str = "") -> str:
 # --- numbers of all rows -----------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
+class AllRowsSql(NamedTuple):
     """Expressions of what is observed over all rows, as text, and of whether the expectation holds: else 0 or NULL."""
 
     observed: str
     holds: str
 
 
-def of_constant(observed: str, *, holds: bool) -> Answer:
+def of_constant(observed: str, *, holds: bool) -> AllRowsSql:
     """Return an answer that is known before a row is read."""
-    return Answer(quote_text(observed), "TRUE" if holds else "FALSE")
+    return AllRowsSql(quote_text(observed), "TRUE" if holds else "FALSE")
 
 
-def of_share(kind: str, columns: Sequence[ColumnDef], arguments: Mapping[str, Any], mostly: Decimal) -> Answer:
+def of_share(kind: str, columns: Sequence[ColumnDef], arguments: Mapping[str, Any], mostly: Decimal) -> AllRowsSql:
     """Return how many considered rows do not hold, and whether the share of those that do is at least ``mostly``.
 
     Of no rows, all hold, as in Great Expectations.
@@ -133,10 +133,10 @@ def of_share(kind: str, columns: Sequence[ColumnDef], arguments: Mapping[str, An
     conditions = considered(kind, columns, arguments), bad(kind, columns, arguments)
     rows, less = (f"COALESCE(SUM(CASE WHEN {condition} THEN 1 ELSE 0 END), 0)" for condition in conditions)
     # Multiplied, so that no division rounds.
-    return Answer(f"CONCAT({less}, ' of ', {rows})", f"{rows} - {less} >= {literal(mostly)} * {rows}")
+    return AllRowsSql(f"CONCAT({less}, ' of ', {rows})", f"{rows} - {less} >= {literal(mostly)} * {rows}")
 
 
-def of_all_rows(kind: str, column: ColumnDef | None, arguments: Mapping[str, Any]) -> Answer:
+def of_all_rows(kind: str, column: ColumnDef | None, arguments: Mapping[str, Any]) -> AllRowsSql:
     """Return the number that an expectation is about; a mean is compared exactly, as a sum with a multiple."""
     if column is not None and "value_set" in arguments:
         return _of_set(column, arguments["value_set"], equal="equal_set" in kind)
@@ -149,23 +149,23 @@ def of_all_rows(kind: str, column: ColumnDef | None, arguments: Mapping[str, Any
         "proportion_of_non_null_values": (f"COUNT({value})", "GREATEST(COUNT(*), 1)"),
     }[re.sub(r"^(column|table)_|_to_(be_between|equal)$", "", kind)]  # fmt: skip
     observed = f"CONCAT({divided}, ' / ', {divisor})" if divisor else f"CAST({divided} AS CHAR)"
-    return Answer(observed, inside(divided, arguments, f" * {divisor}" if divisor else ""))
+    return AllRowsSql(observed, inside(divided, arguments, f" * {divisor}" if divisor else ""))
 
 
-def _of_set(column: ColumnDef, values: Sequence[Decimal | str], *, equal: bool) -> Answer:
+def _of_set(column: ColumnDef, values: Sequence[Decimal | str], *, equal: bool) -> AllRowsSql:
     # Value by value: which texts are equal is the collation's to say.
     absent = [f"CASE WHEN SUM({one_of(column, [value])}) > 0 THEN NULL ELSE {quote_text(f'no {value}')} END"
               for value in values]  # fmt: skip
     outside = f"SUM(NOT {one_of(column, values)})"
     absent += [f"CASE WHEN {outside} > 0 THEN CONCAT({outside}, ' rows outside the set') END"] if equal else []
     observed = f"CONCAT_WS(', ', {', '.join(absent)})"
-    return Answer(observed, f"{observed} = ''")
+    return AllRowsSql(observed, f"{observed} = ''")
 
 
 # --- a suite -----------------------------------------------------------------------------------------------
 
 
-def suite_sql(batch: str, columns: Sequence[str], broken: Mapping[int, str], answers: Mapping[str, Answer]) -> str:
+def suite_sql(batch: str, columns: Sequence[str], broken: Mapping[int, str], answers: Mapping[str, AllRowsSql]) -> str:
     """Return what follows FROM: a row per row that breaks an expectation, and per answer that does not hold.
 
     ``broken``: Conditions of rows by number: all rows are read once for them. ``answers``: By mark; once for all of

@@ -109,7 +109,7 @@ class Expectations(Rule):
         money = inputs.money.column if inputs.money is not None else ""
         definitions = [{name: column.definition for name, column in part.columns.items()} for part in parts]
         suites = [[exact(one, known, money) for one in self.expectations] for known in definitions]
-        known, broken, answers = definitions[0], dict[int, str](), dict[str, sql.Answer]()
+        known, broken, answers = definitions[0], dict[int, str](), dict[str, sql.AllRowsSql]()
         for one in suites[0]:
             if self._lists(one):
                 broken[one.number] = sql.bad(one.kind, [known[name] for name in one.columns], one.arguments)
@@ -161,7 +161,7 @@ class Expectations(Rule):
         return [self.expectations[int(number) - 1] for number in (numbers or "").split(",") if number]
 
 
-def _answer(one: Expectation, known: dict[str, ColumnDef]) -> sql.Answer:
+def _answer(one: Expectation, known: dict[str, ColumnDef]) -> sql.AllRowsSql:
     columns = [known[name] for name in one.columns]
     if one.known.looks_at is LooksAt.CATALOG:
         observed, holds = in_catalog(one, known)
