@@ -16,7 +16,7 @@ from migverify.guards.check_read import CheckedServer, Platform, Refusal
 from migverify.guards.check_rules import Value, refusal_remedy
 from migverify.guards.model import AnswerState, CheckResult, failed, first_line, listed, passed, unknown, warned
 from migverify.sql.server import BINLOG_OVERRIDES, BINLOG_STATUS
-from migverify.sql.settings import foreign_keys, global_variable, referential_rules
+from migverify.sql.settings import FOREIGN_KEYS, REFERENTIAL_RULES, global_variable, shown
 
 DAY = 86_400
 OFFSET_BYTES = 1 << 32
@@ -249,8 +249,8 @@ def cascades(server: CheckedServer) -> Iterator[CheckResult]:
 def _rules(server: CheckedServer, database: str) -> dict[tuple[str, str], frozenset[str] | None]:
     """Return what each foreign key (table, name) does to child rows; None where the server hides that from the user."""
     rules: dict[tuple[str, str], frozenset[str] | None] = {
-        (table or "", key or ""): None for table, key in server.session.query(foreign_keys(database))
+        (table or "", key or ""): None for _, table, key in server.session.query(shown(FOREIGN_KEYS, (database,)))
     }
-    for table, key, *acts in server.session.query(referential_rules(database)):
+    for _, table, key, *acts in server.session.query(shown(REFERENTIAL_RULES, (database,))):
         rules[table or "", key or ""] = frozenset((act or "").upper() for act in acts)
     return rules

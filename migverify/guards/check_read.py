@@ -233,12 +233,12 @@ class CheckedServer:
         found = {database for database, _ in self.names.tables} | {one.database for one in self.skipped}
         return tuple(sorted(found))
 
-    def objects(self, statement: Callable[[str], str]) -> list[tuple[str, str, str]]:
+    def objects(self, statement: str) -> list[tuple[str, str, str]]:
         """Run a statement for each database in scope; (database, first, second) of every row."""
         return [
-            (database, row[0] or "", row[1] or "")
+            (database, row[1] or "", row[2] or "")
             for database in self.databases
-            for row in self.session.query(statement(database))
+            for row in self.session.query(sql.shown(statement, (database,)))
         ]
 
     def shown(self, statement: str) -> str:

@@ -201,7 +201,7 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "checks", "enforced by the target",
-        sql.CONSTRAINTS,
+        sql.CHECKS,
         "TiDB drops CHECK constraints with a warning while tidb_enable_check_constraint is off.",
         "SET GLOBAL tidb_enable_check_constraint = ON; before the tables are made there.", pair=tables.checks,
         of=Of.PAIR, work=_CUTOVER,

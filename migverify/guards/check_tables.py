@@ -248,8 +248,8 @@ def _entry_bytes(target: CheckedServer) -> int:
 
 def foreign_keys(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Compare the foreign keys, and ask whether the target enforces them."""
-    ours = _named(source, source.objects(sql.foreign_keys))
-    theirs = _named(target, target.objects(sql.foreign_keys))
+    ours = _named(source, source.objects(sql.FOREIGN_KEYS))
+    theirs = _named(target, target.objects(sql.FOREIGN_KEYS))
     moved = {
         (*source.route(source.name, database, table), name): f"{database}.{table} ({name})"
         for database, table, name in ours
@@ -289,7 +289,7 @@ def _named(server: CheckedServer, rows: Sequence[tuple[str, str, str]]) -> list[
 
 def checks(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
     """Ask whether the target enforces CHECK constraints that the source has."""
-    asked = sql.mariadb_checks if source.flavor is Flavor.MARIADB else sql.checks
+    asked = sql.MARIADB_CHECKS if source.flavor is Flavor.MARIADB else sql.CHECKS
     rows = _named(source, source.objects(asked))
     if not rows:
         yield passed("none on the source")
@@ -303,7 +303,7 @@ def checks(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult
 
 def triggers(server: CheckedServer) -> list[str]:
     """Name the triggers on the tables in scope."""
-    return [f"{d}.{name} on {table}" for d, table, name in _named(server, server.objects(sql.triggers))]
+    return [f"{d}.{name} on {table}" for d, table, name in _named(server, server.objects(sql.TRIGGERS))]
 
 
 def unseen_triggers(server: CheckedServer) -> str:
@@ -314,7 +314,7 @@ def unseen_triggers(server: CheckedServer) -> str:
 
 def events(server: CheckedServer) -> list[str]:
     """Name the events of the databases in scope; one that is disabled runs nowhere."""
-    return [f"{d}.{name}" for d, name, status in server.objects(sql.events) if status.upper() == "ENABLED"]
+    return [f"{d}.{name}" for d, name, status in server.objects(sql.EVENTS) if status.upper() == "ENABLED"]
 
 
 def unseen_events(server: CheckedServer) -> str:
@@ -324,7 +324,7 @@ def unseen_events(server: CheckedServer) -> str:
 
 def routines(server: CheckedServer) -> list[str]:
     """Name the procedures and functions of the databases in scope."""
-    return [f"{d}.{name} ({kind.lower()})" for d, name, kind in server.objects(sql.routines)]
+    return [f"{d}.{name} ({kind.lower()})" for d, name, kind in server.objects(sql.ROUTINES)]
 
 
 def unseen_routines(server: CheckedServer) -> str:

@@ -1,7 +1,7 @@
 """SQL of the settings guard: what a server says of itself and of a database's objects. Reads only, and opens no table.
 
-MySQL 5.7 looks a database up only where it is compared to one constant; ``IN`` makes it walk through all of them. So
-each of these statements asks for one database.
+MySQL 5.7 looks a database up only where it is compared to one constant (``IN`` of one value is that to its parser);
+``IN`` of several makes it walk through all of them. So statements with ``{databases}`` are run for one after the other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ CHECKPOINT_TABLES = (
     "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA = 'dm_meta' AND COLUMN_NAME = 'binlog_gtid'"
 )
-# What a reader runs to see the answers again: {databases} is replaced by those in scope.
 COLUMNS = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, COLLATION_NAME FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA IN ({databases})"
@@ -49,18 +48,24 @@ ROUTINES = (
     "SELECT ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE FROM information_schema.ROUTINES"
     " WHERE ROUTINE_SCHEMA IN ({databases})"
 )
-CONSTRAINTS = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, CONSTRAINT_TYPE FROM information_schema.TABLE_CONSTRAINTS"
-    " WHERE TABLE_SCHEMA IN ({databases})"
-)
 FOREIGN_KEYS = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, REFERENCED_TABLE_NAME FROM information_schema.KEY_COLUMN_USAGE"
+    "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME FROM information_schema.KEY_COLUMN_USAGE"
     " WHERE TABLE_SCHEMA IN ({databases}) AND REFERENCED_TABLE_NAME IS NOT NULL"
 )
 REFERENTIAL_RULES = (
     "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE"
     " FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA IN ({databases})"
 )
+"""MariaDB and MySQL 5.7 hide rules from a user who may only SELECT, which ``FOREIGN_KEYS`` shows all the same."""
+CHECKS = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
+    " WHERE TABLE_SCHEMA IN ({databases}) AND CONSTRAINT_TYPE = 'CHECK'"
+)
+MARIADB_CHECKS = (
+    "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, CONSTRAINT_NAME FROM information_schema.CHECK_CONSTRAINTS"
+    " WHERE CONSTRAINT_SCHEMA IN ({databases}) AND CHECK_CLAUSE NOT LIKE 'json_valid(%'"
+)
+"""The same on MariaDB, where every JSON column has one that nobody wrote."""
 ENTRY_SIZE = "SHOW CONFIG WHERE TYPE = 'tidb' AND NAME = 'performance.txn-entry-size-limit'"
 
 
@@ -82,65 +87,9 @@ def session_variable(name: str) -> str:
     return f"SELECT @@SESSION.{quote_name(name)}"
 
 
-def mariadb_checks(database: str) -> str:
-    """Return the same on MariaDB, where every JSON column has one that nobody wrote."""
-    return (
-        "SELECT TABLE_NAME, CONSTRAINT_NAME FROM information_schema.CHECK_CONSTRAINTS"
-        f" WHERE CONSTRAINT_SCHEMA = {quote_text(database)} AND CHECK_CLAUSE NOT LIKE 'json_valid(%'"
-    )
-
-
 def shown(statement: str, databases: Sequence[str]) -> str:
-    """Return a statement as a reader can run it, the databases in scope filled in."""
+    """Return a statement with databases filled in: one to be run, all in scope to be shown to a reader."""
     return statement.replace("{databases}", quote_texts(databases or ("<database>",)))
-
-
-def triggers(database: str) -> str:
-    """Return (table, trigger) of a database."""
-    return (
-        "SELECT EVENT_OBJECT_TABLE, TRIGGER_NAME FROM information_schema.TRIGGERS"
-        f" WHERE EVENT_OBJECT_SCHEMA = {quote_text(database)}"
-    )
-
-
-def events(database: str) -> str:
-    """Return (event, status) of a database."""
-    return f"SELECT EVENT_NAME, STATUS FROM information_schema.EVENTS WHERE EVENT_SCHEMA = {quote_text(database)}"
-
-
-def routines(database: str) -> str:
-    """Return (routine, kind) of a database."""
-    return (
-        "SELECT ROUTINE_NAME, ROUTINE_TYPE FROM information_schema.ROUTINES"
-        f" WHERE ROUTINE_SCHEMA = {quote_text(database)}"
-    )
-
-
-def foreign_keys(database: str) -> str:
-    """Return (table, constraint) of the foreign keys of a database's tables."""
-    return (
-        "SELECT DISTINCT TABLE_NAME, CONSTRAINT_NAME FROM information_schema.KEY_COLUMN_USAGE"
-        f" WHERE TABLE_SCHEMA = {quote_text(database)} AND REFERENCED_TABLE_NAME IS NOT NULL"
-    )
-
-
-def referential_rules(database: str) -> str:
-    """Return (table, constraint, delete rule, update rule) of a database's foreign keys.
-
-    MariaDB and MySQL 5.7 hide them from a user who may only SELECT, which ``foreign_keys`` shows all the same.
-    """
-    return (
-        "SELECT TABLE_NAME, CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS"
-        f" WHERE CONSTRAINT_SCHEMA = {quote_text(database)}"
-    )
-
-
-def checks(database: str) -> str:
-    """Return (table, constraint) of the CHECK constraints of a database's tables."""
-    return (
-        "SELECT TABLE_NAME, CONSTRAINT_NAME FROM information_schema.TABLE_CONSTRAINTS"
-        f" WHERE TABLE_SCHEMA = {quote_text(database)} AND CONSTRAINT_TYPE = 'CHECK'"
-    )
 
 
 def longest(database: str, table: str, column: str) -> str:

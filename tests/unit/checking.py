@@ -179,14 +179,19 @@ class Fake:
                     }  # fmt: skip
 
 
+def in_app(statement: str) -> str:
+    """Return a statement as it is run for the database ``app``."""
+    return sql.shown(statement, ("app",))
+
+
 def _common() -> dict[str, Any]:
     return {
         "SELECT CURRENT_USER()": [("m@%",)], "SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS": [],
         "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME FROM information_schema.COLUMN_PRIVILEGES": [],
         "SHOW VARIABLES LIKE": [], sql.ZONE_OFFSETS: [("2026-01-15 12:00:00", "2026-07-15 12:00:00")],
-        sql.NAMED_ZONES: [("2026-07-15 14:00:00",)], sql.triggers("app"): [], sql.events("app"): [],
-        sql.routines("app"): [], sql.foreign_keys("app"): [], sql.checks("app"): [],
-        sql.mariadb_checks("app"): [], sql.referential_rules("app"): [],
+        sql.NAMED_ZONES: [("2026-07-15 14:00:00",)], in_app(sql.TRIGGERS): [], in_app(sql.EVENTS): [],
+        in_app(sql.ROUTINES): [], in_app(sql.FOREIGN_KEYS): [], in_app(sql.CHECKS): [],
+        in_app(sql.MARIADB_CHECKS): [], in_app(sql.REFERENTIAL_RULES): [],
         sql.COLLATIONS: [(BIN,), ("utf8mb4_0900_ai_ci",)],
     }  # fmt: skip
 

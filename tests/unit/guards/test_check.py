@@ -28,7 +28,7 @@ from migverify.sql import settings as sql
 from migverify.sql.catalog import column_grants_sql
 from migverify.sql.server import CLOCK, CONNECTIONS, TIDB_CONNECTIONS
 from tests.pages import parts_table, questions_table
-from tests.unit.checking import BIN, PLATFORMS, Column, Fake, Index, Table, answer, ask, guard, source, target
+from tests.unit.checking import BIN, PLATFORMS, Column, Fake, Index, Table, answer, ask, guard, in_app, source, target
 from tests.unit.guards.test_preflight import NOW
 
 FAIL, WARN, PASS, OPEN = AnswerState.FAIL, AnswerState.WARN, AnswerState.PASS, AnswerState.INCONCLUSIVE
@@ -81,7 +81,7 @@ DM_TABLE = says(1, sql.CHECKPOINT_TABLES, [("dm_meta", "move_syncer_checkpoint")
 
 
 PESSIMISTIC = sql.session_variable("tidb_constraint_check_in_place_pessimistic")
-FOREIGN_KEYS = sql.foreign_keys("app")
+FOREIGN_KEYS = in_app(sql.FOREIGN_KEYS)
 
 
 def healthy(number: str) -> list[dict[str, str]]:
@@ -202,19 +202,19 @@ PLANTED: list[tuple[str, Change, AnswerState, str]] = [
     ("types invisible columns", tables(Table("t", (Column("id"), Column("h", extra="INVISIBLE")))), FAIL, "app.t.h"),
     ("names", tables(Table("Orders"), Table("orders")), FAIL, "app.Orders and app.orders"),
     ("names", ours(lower_case_table_names="1"), WARN, "source 1, target 2"),
-    ("foreign-keys", says(0, FOREIGN_KEYS, [("orders", "fk_1")]), FAIL, "missing: app.orders (fk_1)"),
-    ("foreign-keys", says(0, FOREIGN_KEYS, [("elsewhere", "fk_1")]), PASS, "none"),
+    ("foreign-keys", says(0, FOREIGN_KEYS, [("app", "orders", "fk_1")]), FAIL, "missing: app.orders (fk_1)"),
+    ("foreign-keys", says(0, FOREIGN_KEYS, [("app", "elsewhere", "fk_1")]), PASS, "none"),
     (
         "foreign-keys",
-        both(says(0, FOREIGN_KEYS, [("orders", "a")]), says(1, FOREIGN_KEYS, [("orders", "b")])),
+        both(says(0, FOREIGN_KEYS, [("app", "orders", "a")]), says(1, FOREIGN_KEYS, [("app", "orders", "b")])),
         PASS,
         "1 of them",
     ),
     (
         "foreign-keys",
         both(
-            says(0, FOREIGN_KEYS, [("orders", "a")]),
-            says(1, FOREIGN_KEYS, [("orders", "b")]),
+            says(0, FOREIGN_KEYS, [("app", "orders", "a")]),
+            says(1, FOREIGN_KEYS, [("app", "orders", "b")]),
             theirs(foreign_key_checks="OFF"),
         ),
         FAIL,
@@ -222,20 +222,20 @@ PLANTED: list[tuple[str, Change, AnswerState, str]] = [
     ),
     (
         "checks",
-        both(says(0, sql.checks("app"), [("orders", "positive")]), theirs(tidb_enable_check_constraint="OFF")),
+        both(says(0, in_app(sql.CHECKS), [("app", "orders", "positive")]), theirs(tidb_enable_check_constraint="OFF")),
         FAIL,
         "positive",
     ),
-    ("checks", says(0, sql.checks("app"), [("orders", "positive")]), PASS, "positive"),
-    ("triggers", says(0, sql.triggers("app"), [("orders", "stamp")]), FAIL, "app.stamp on orders"),
+    ("checks", says(0, in_app(sql.CHECKS), [("app", "orders", "positive")]), PASS, "positive"),
+    ("triggers", says(0, in_app(sql.TRIGGERS), [("app", "orders", "stamp")]), FAIL, "app.stamp on orders"),
     (
         "events",
-        says(0, sql.events("app"), [("purge", "ENABLED"), ("old", "DISABLED")]),
+        says(0, in_app(sql.EVENTS), [("app", "purge", "ENABLED"), ("app", "old", "DISABLED")]),
         FAIL,
         "1 in 1 databases: app.purge",
     ),
-    ("events", says(0, sql.events("app"), [("old", "DISABLED")]), PASS, "none"),
-    ("routines", says(0, sql.routines("app"), [("pay", "PROCEDURE")]), FAIL, "app.pay (procedure)"),
+    ("events", says(0, in_app(sql.EVENTS), [("app", "old", "DISABLED")]), PASS, "none"),
+    ("routines", says(0, in_app(sql.ROUTINES), [("app", "pay", "PROCEDURE")]), FAIL, "app.pay (procedure)"),
     ("views", lambda s, _: s.tables.append(Table("open_orders", kind="VIEW")), FAIL, "app.open_orders"),
     ("tidb-variables tidb_txn_mode", theirs(tidb_txn_mode="optimistic"), FAIL, "optimistic"),
     ("tidb-variables tidb_txn_mode", theirs(tidb_txn_mode=""), FAIL, "''"),
@@ -322,8 +322,8 @@ UNREAD: list[tuple[int, str, str]] = [
     (0, sql.ZONE_OFFSETS, "time-zone"), (1, sql.NAMED_ZONES, "named-zones"), (1, sql.NEW_COLLATIONS, "new-collations"),
     (1, sql.TIDB_STATE, "gc-safe-point"), (1, sql.STATISTICS, "statistics"), (1, sql.STORES, "disk"),
     (1, sql.CHECKPOINT_TABLES, "dm"), (1, sql.COLLATIONS, "collations-known"),
-    (0, sql.triggers("app"), "triggers"), (0, sql.events("app"), "events"), (0, sql.routines("app"), "routines"),
-    (0, sql.foreign_keys("app"), "foreign-keys"), (0, sql.checks("app"), "checks"),
+    (0, in_app(sql.TRIGGERS), "triggers"), (0, in_app(sql.EVENTS), "events"), (0, in_app(sql.ROUTINES), "routines"),
+    (0, in_app(sql.FOREIGN_KEYS), "foreign-keys"), (0, in_app(sql.CHECKS), "checks"),
     *((0, column_grants_sql(), name) for name in ("scope", "keys", "engines", "types", "collations", "row-size")),
     (0, column_grants_sql(), "tables-present"), (1, "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE", "views"),
 ]  # fmt: skip
@@ -360,7 +360,7 @@ def test_a_server_that_does_not_answer_is_one_inconclusive(side: int) -> None:
     assert other.closed
 
 
-@pytest.mark.parametrize("statement", [CLOCK, sql.events("app"), sql.STATISTICS, sql.ZONE_OFFSETS])
+@pytest.mark.parametrize("statement", [CLOCK, in_app(sql.EVENTS), sql.STATISTICS, sql.ZONE_OFFSETS])
 def test_a_connection_that_is_lost_ends_the_asking_once(statement: str) -> None:
     s, t = source(), target()
     side = t if statement in (sql.STATISTICS, sql.ZONE_OFFSETS) else s
@@ -374,7 +374,7 @@ def test_a_connection_that_is_lost_ends_the_asking_once(statement: str) -> None:
 
 def test_a_time_limit_concerns_one_question_only() -> None:
     s, t = source(), target()
-    s.answers[sql.events("app")] = TimeLimitError("too long [3024]")
+    s.answers[in_app(sql.EVENTS)] = TimeLimitError("too long [3024]")
     result = ask(s, t)
     assert [(a.name, a.state) for a in result.answers if a.state is OPEN] == [("events", OPEN)]
 
@@ -495,7 +495,7 @@ def test_a_user_that_only_reads_hides_what_it_may_not_see() -> None:
     hidden = {name: answer(result, name) for name in ("triggers", "events", "routines")}
     assert {a.state for a in hidden.values()} == {OPEN}, "an empty list of what is hidden is no `none`"
     assert hidden["triggers"].todo == "GRANT TRIGGER ON <database>.* TO 'm'@'%';"
-    s.answers[sql.triggers("app")] = [("orders", "stamp")]
+    s.answers[in_app(sql.TRIGGERS)] = [("app", "orders", "stamp")]
     s = replace(s, asked=[])
     assert answer(ask(s, target()), "triggers").state is FAIL
 
@@ -532,8 +532,8 @@ def test_routes_lead_to_the_target() -> None:
         Table("payments", database="moved"),
         Table("foreign", indexes=(), database="app"),
     ]
-    for statement in (sql.foreign_keys, sql.checks):
-        t.answers[statement("moved")] = []
+    for statement in (sql.FOREIGN_KEYS, sql.CHECKS):
+        t.answers[sql.shown(statement, ("moved",))] = []
     t.grants = ("GRANT SELECT,INSERT,UPDATE,DELETE,PROCESS ON *.* TO 'm'@'%'",)
     result = ask(s, t, routes=[{"from": "app.*", "to": "moved.*"}])
     assert answer(result, "tables-present").state is PASS

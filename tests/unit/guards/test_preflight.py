@@ -17,7 +17,7 @@ from migverify.guards.check_rules import Value
 from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.model import ColumnDef, Endpoint, Flavor, IndexDef, TableDef, TableRef, Verdict
 from migverify.sql.server import BINLOG_OVERRIDES as OVERRIDES
-from migverify.sql.settings import foreign_keys, referential_rules
+from migverify.sql.settings import FOREIGN_KEYS, REFERENTIAL_RULES, shown
 
 NOW = 1_800_000_000.0
 
@@ -62,8 +62,8 @@ class Recorded:
             "SHOW REPLICAS" if new else "SHOW SLAVE HOSTS": [{"Server_Id": "12", "Host": "r1"}],
             "SHOW REPLICA STATUS" if new else "SHOW SLAVE STATUS": [],
             OVERRIDES: [("binlog_format", "ROW", "3"), ("sql_log_bin", "ON", "3")],
-            referential_rules("app"): [],
-            foreign_keys("app"): [],
+            shown(REFERENTIAL_RULES, ("app",)): [],
+            shown(FOREIGN_KEYS, ("app",)): [],
         }
 
     def _answer(self, sql: str) -> Any:
@@ -368,14 +368,15 @@ class TestTables:
     def test_cascades_inside_the_engine_fail(self) -> None:
         variables = {n: v for n, v in MYSQL_97.items() if n != "innodb_native_foreign_keys"}
         session = Recorded(variables, "8.4.3")
-        rules, keys = referential_rules("app"), foreign_keys("app")
-        session.answers[rules] = [("t", "fk_1", "CASCADE", "NO ACTION"), ("other", "fk_2", "CASCADE", "CASCADE")]
-        session.answers[keys] = [("t", "fk_1"), ("other", "fk_2")]
+        other = ("app", "other", "fk_2", "CASCADE", "CASCADE")
+        rules, keys = shown(REFERENTIAL_RULES, ("app",)), shown(FOREIGN_KEYS, ("app",))
+        session.answers[rules] = [("app", "t", "fk_1", "CASCADE", "NO ACTION"), other]
+        session.answers[keys] = [("app", "t", "fk_1"), ("app", "other", "fk_2")]
         finding = named(check(session), "cascading foreign keys")
         assert (finding.state, finding.value) == (AnswerState.FAIL, "1 in 1 tables: app.t (fk_1)")
-        session.answers[rules] = [("t", "fk_1", "RESTRICT", "SET NULL"), ("other", "fk_2", "CASCADE", "CASCADE")]
+        session.answers[rules] = [("app", "t", "fk_1", "RESTRICT", "SET NULL"), other]
         assert named(check(session), "cascading foreign keys").state is AnswerState.FAIL
-        session.answers[rules] = [("t", "fk_1", "RESTRICT", "NO ACTION"), ("other", "fk_2", "CASCADE", "CASCADE")]
+        session.answers[rules] = [("app", "t", "fk_1", "RESTRICT", "NO ACTION"), other]
         assert named(check(session), "cascading foreign keys").state is AnswerState.PASS
         session.answers[rules] = []  # MariaDB, asked by a user who may only SELECT
         finding = named(check(session), "cascading foreign keys")
