@@ -104,7 +104,7 @@ class SchemaGuard:
     comparisons: list[DefinitionComparison] = field(default_factory=list)
     snapshot: Snapshot | None = None
     readings: int = 0
-    ddl_counterss: dict[str, object] = field(default_factory=dict)
+    _probes: dict[str, object] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
     _due: bool = True
     _read_with: int = 0
@@ -173,11 +173,11 @@ class SchemaGuard:
             except (EndpointError, ReadError):
                 self._sessions.pop(endpoint.name, None)
                 raise
-            before = self.ddl_counterss.get(endpoint.name)
+            before = self._probes.get(endpoint.name)
             moved = before is None or not _same(before, seen)
             still = still and not moved and endpoint.name not in self._moved
             (self._moved.add if moved else self._moved.discard)(endpoint.name)
-            self.ddl_counterss[endpoint.name] = seen
+            self._probes[endpoint.name] = seen
         ddl = any(binlog.woken.is_set() and not binlog.failure for binlog in self._binlogs.values())
         return still and not ddl and self._read_with == self._ddl_seen
 
