@@ -21,7 +21,8 @@ from migverify.runbook.events import EventKind
 from migverify.runbook.history.compare import compare_all
 from migverify.runbook.history.past import drill_seconds, past_runs
 from migverify.runbook.history.readiness import readiness, wanted_runbooks
-from migverify.runbook.model import Runbook, RunKind
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Runbook
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.journal_file import fold_journal, verify_run
 from migverify.runbook.record.run_store import RunStore

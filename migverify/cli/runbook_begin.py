@@ -13,7 +13,8 @@ from migverify.errors import MigverifyError, UsageError
 if TYPE_CHECKING:
     from migverify.config.settings import ReadinessFloor
     from migverify.runbook.actions.action import Registry
-    from migverify.runbook.model import Runbook, RunKind
+    from migverify.runbook.kinds import RunKind
+    from migverify.runbook.model import Runbook
     from migverify.runbook.record.run_record import RunRecord
     from migverify.runbook.record.run_store import RunStore
 
@@ -26,7 +27,7 @@ def kind_of(text: str) -> RunKind:
 
     Raises UsageError: there is none of that name.
     """
-    from migverify.runbook.model import RunKind
+    from migverify.runbook.kinds import RunKind
 
     if text not in list(RunKind):
         raise UsageError(f"--kind {text}: there is no such run", hint=f"Give one of {', '.join(RunKind)}.")
@@ -64,7 +65,7 @@ def named_environment(path: Path, given: Mapping[str, str], *, production: bool 
     from migverify.runbook.definition.load import read_runbook
 
     read = read_runbook(path, given, "").runbook
-    known = ("",) if read is None else (read.production if production else ()) or read.environments
+    known = ("",) if read is None else (read.production if production else ()) or tuple(read.environments)
     if len(known) > 1:
         raise UsageError("--environment is missing", hint=f"The runbook has: {', '.join(known)}.")
     return known[0]
@@ -89,7 +90,7 @@ def begin(
         refuse_unfit(book, kind)
     name = make_cast(book, kind).person(person)
     if name is None:
-        known = ", ".join(one.name for one in book.people)
+        known = ", ".join(book.people)
         raise UsageError(f"{person!r} is none of the runbook's people", hint=f"They are {known}, as it is written.")
     for other in open_runs(room)[0]:
         if other.status.runbook.id == book.id:

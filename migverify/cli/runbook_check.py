@@ -28,7 +28,8 @@ from migverify.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from migverify.runbook.definition.findings import LintFinding
     from migverify.runbook.definition.plan import Plan
-    from migverify.runbook.model import Runbook, RunKind
+    from migverify.runbook.kinds import RunKind
+    from migverify.runbook.model import Runbook
     from migverify.runbook.run.preflight import Preflight
 
 __all__ = ["EPILOG", "check"]

@@ -69,7 +69,10 @@ def readiness(
     folder = catalogue(cases, runbook.parent)
     priorities = case_priorities(folder) if folder is not None else None
     past = past_runs(
-        room_of(runs), wanted_runbooks(book), cases=bool(book.policy.dr_cases), heads=announced_heads(heads)
+        room_of(runs),
+        wanted_runbooks(book),
+        cases=bool(book.policy.readiness.dr_cases.required),
+        heads=announced_heads(heads),
     )
     known = config if config.exists() else None
     fingerprint = schema if schema is not None else fingerprint_now(known)
@@ -127,7 +130,7 @@ def _run_json(run: PastRun) -> dict[str, Any]:
 
 def _runs_to_compare(room: RunStore, ids: list[str], runbook: str | None, *, all_: bool) -> list[PastRun]:
     from migverify.runbook.history.read import past_run
-    from migverify.runbook.model import RunKind
+    from migverify.runbook.kinds import RunKind
 
     if all_ == bool(ids):
         raise UsageError("name two runs or more, or say --all", hint="`last` names the newest run.")

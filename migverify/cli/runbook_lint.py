@@ -15,7 +15,8 @@ from migverify.errors import UsageError
 if TYPE_CHECKING:
     from migverify.runbook.definition.findings import LintFinding
     from migverify.runbook.definition.plan import Plan
-    from migverify.runbook.model import Runbook, RunKind
+    from migverify.runbook.kinds import RunKind
+    from migverify.runbook.model import Runbook
 
 RunbookArgument = Annotated[Path, typer.Argument(metavar="RUNBOOK", help="The runbook, a YAML file.")]
 SetOption = Annotated[

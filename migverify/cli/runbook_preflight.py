@@ -14,7 +14,8 @@ from migverify.errors import MigverifyError
 
 if TYPE_CHECKING:
     from migverify.runbook.definition.findings import LintFinding
-    from migverify.runbook.model import Runbook, RunKind
+    from migverify.runbook.kinds import RunKind
+    from migverify.runbook.model import Runbook
     from migverify.runbook.record.run_store import RunStore
     from migverify.runbook.run.preflight import Item, Preflight
 
@@ -60,7 +61,7 @@ def _looked_at(book: Runbook, kind: RunKind, room: RunStore, *, announce: bool) 
     yield from _earlier(book, room)
     yield from ask.programs_of(book, kind)
     yield from ask.variables_of(book, kind)
-    yield from ask.sinks_of(book.sinks, book.id, now, announce=announce)
+    yield from ask.sinks_of(book.sinks.values(), book.id, now, announce=announce)
     yield from ask.window_of(book, kind, now)
 
 
@@ -88,13 +89,13 @@ def _ready(book: Runbook, kind: RunKind, room: RunStore, config: Path | None, fo
     from migverify.runbook.definition.load import case_priorities
     from migverify.runbook.history.past import past_runs
     from migverify.runbook.history.readiness import readiness, wanted_runbooks
-    from migverify.runbook.model import RunKind
+    from migverify.runbook.kinds import RunKind
     from migverify.runbook.run.preflight import Item, readiness_of
 
     if kind is not RunKind.LIVE:
         return
     try:
-        past = past_runs(room, wanted_runbooks(book), cases=bool(book.policy.dr_cases))
+        past = past_runs(room, wanted_runbooks(book), cases=bool(book.policy.readiness.dr_cases.required))
         priorities = case_priorities(folder) if folder is not None else None
         found = readiness(book, past, time.time(), fingerprint_now(config), priorities, floor_of(config))
     except MigverifyError as error:

@@ -103,7 +103,7 @@ def person_of(status: RunStatus, name: str) -> str:
     """
     found = status.cast.person(name)
     if found is None:
-        known = ", ".join(one.name for one in status.runbook.people)
+        known = ", ".join(status.runbook.people)
         raise UsageError(f"{name!r} is none of the runbook's people", hint=f"They are {known}, as it is written.")
     return found
 

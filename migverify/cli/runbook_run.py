@@ -206,7 +206,7 @@ def _readiness(status: RunStatus, context: _Context) -> Any:
     """Return what tells the executor of a live run whether its drills allow it; other runs are not asked."""
     from migverify.runbook.definition.load import case_priorities
     from migverify.runbook.history.readiness import asker
-    from migverify.runbook.model import RunKind
+    from migverify.runbook.kinds import RunKind
 
     if status.kind is not RunKind.LIVE:
         return None

@@ -131,7 +131,7 @@ class _Screen:
         else:
             lines = [*(_step_lines(seen, self._step) if self._step is not None else _lines(seen, todo))]
             lines += [f"approvals of {one.name} are signed by {fingerprint(one.ssh_key)}"
-                      for one in status.runbook.people if one.ssh_key]  # fmt: skip
+                      for one in status.runbook.people.values() if one.ssh_key]  # fmt: skip
             if self.live:
                 raw_stream(sys.stdout).write("\x1b[H\x1b[2J")
             typer.echo("\n".join(_on_one_line(line) for line in lines))
@@ -370,7 +370,7 @@ def _verified(run: str, runs: str, heads: Path | None, keys: Path | None) -> dic
 def _people_of(events: list[Event]) -> tuple[Person, ...]:
     from migverify.runbook.record.frozen import runbook_from_json
 
-    return runbook_from_json(events[0].data["runbook"]).people if events else ()
+    return tuple(runbook_from_json(events[0].data["runbook"]).people.values()) if events else ()
 
 
 def _journal(run: str, runs: str) -> tuple[str, list[JournalProblem], Callable[[], Iterator[Event]]]:

@@ -19,6 +19,8 @@ from pydantic import (
     GetPydanticSchema,
     ValidationInfo,
 )
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import core_schema
 
 from migverify.config.patterns import TablePattern, parse_pattern
@@ -32,6 +34,9 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SHARD = re.compile(r"[A-Za-z0-9_-]+")
 
 
+_HIDDEN: Any = SkipJsonSchema
+
+
 class Strict(BaseModel):
     """Base of all parts: frozen, no unknown keys, no conversion between types."""
 
@@ -42,6 +47,15 @@ class Strict(BaseModel):
         hide_input_in_errors=True,
         regex_engine="python-re",
     )
+
+
+def file_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields that a file has, by its keys; those that are left out of the schema are none of them."""
+    return {
+        str(field.validation_alias or name): field
+        for name, field in model.model_fields.items()
+        if not any(type(mark) is _HIDDEN for mark in field.metadata)
+    }
 
 
 def _endpoint_url(text: str) -> str:

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from migverify.config.endpoints import EndpointSettings
+from migverify.config.fields import file_fields
 from migverify.config.settings import Config
 from migverify.config.yaml_text import Steps
 
@@ -60,13 +61,13 @@ def keys_under(steps: Steps, root: type[BaseModel] = Config) -> list[str]:
         if several:
             model, several = several.get(str(step)), {}
             continue
-        field = None if model is None else _fields(model).get(str(step))
+        field = None if model is None else file_fields(model).get(str(step))
         if field is None:
             return []
         annotation = field.annotation
         free = _holds_many(annotation)
         model = None if free else _model_in(annotation)
-    return [] if model is None else list(_fields(model))
+    return [] if model is None else list(file_fields(model))
 
 
 def json_schema(root: type[BaseModel] = Config, title: str = "migverify.yaml") -> dict[str, Any]:
@@ -93,7 +94,7 @@ def markdown(root: type[BaseModel] = Config) -> str:
 def _walk(model: type[BaseModel], prefix: str, above: tuple[type[BaseModel], ...] = ()) -> Iterator[KnownKey]:
     """Keys of a model and of the models in it, except those that a model above is a kind of: they are listed there."""
     above = (*above, model)
-    for name, field in _fields(model).items():
+    for name, field in file_fields(model).items():
         path = f"{prefix}{name}"
         inner = _model_in(field.annotation)
         yield KnownKey(path, _default(field), field.description or "")
@@ -129,10 +130,6 @@ def _tagged(annotation: Any) -> dict[str, type[BaseModel]]:
     models = [part for part in get_args(annotation) if isinstance(part, type) and issubclass(part, BaseModel)]
     tags = [get_args(model.model_fields["kind"].annotation) for model in models if "kind" in model.model_fields]
     return {tag[0]: model for tag, model in zip(tags, models, strict=True)} if len(models) == len(tags) > 1 else {}
-
-
-def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    return {str(field.validation_alias or name): field for name, field in model.model_fields.items()}
 
 
 def _default(field: FieldInfo) -> str | None:

@@ -32,6 +32,9 @@ from migverify.config.tables import OverrideRule, RouteRule, TableSelection
 from migverify.config.urls import store_host
 from migverify.model import Endpoint, Tls
 
+MAX_AGE_DAYS = 30.0
+"""How old a drill, and the pass of a disaster recovery case, may be."""
+
 
 class LoadLimits(Strict):
     """Bounds on the load a run puts on the servers, and on the run itself."""
@@ -232,8 +235,8 @@ class WorkloadSettings(Strict):
         return self
 
 
-class ReadinessFloor(Strict):
-    """The least that drills of any runbook have to show before a live run; a runbook may ask for more, never less."""
+class DrillRules(Strict):
+    """What drills of a runbook have to show before a live run."""
 
     drills_min: int = Field(default=4, ge=0, description="How many drills.")
     clean_last: int = Field(default=2, ge=0, description="How many of the last ones without error.")
@@ -245,7 +248,12 @@ class ReadinessFloor(Strict):
     rollback_drills_min: int = Field(
         default=1, ge=0, description="How many drills of the rollback; above 0 every rollback of a step, too."
     )
-    max_age_days: float = Field(default=30.0, gt=0, description="How old a drill may be.")
+
+
+class ReadinessFloor(DrillRules):
+    """The least that drills of any runbook have to show before a live run; a runbook may ask for more, never less."""
+
+    max_age_days: float = Field(default=MAX_AGE_DAYS, gt=0, description="How old a drill may be.")
 
 
 @dataclass(frozen=True, slots=True)

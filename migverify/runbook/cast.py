@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from migverify.runbook.model import Runbook, RunKind
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Runbook
 
 __all__ = ["Cast", "make_cast"]
 
@@ -55,9 +56,9 @@ class Cast:
 
 def make_cast(runbook: Runbook, kind: RunKind) -> Cast:
     """Return who plays which part in a run of a kind; roles of other kinds are nobody's."""
-    names = {name: person.name for person in runbook.people for name in (*person.aliases, person.name)}
+    names = {name: person.name for person in runbook.people.values() for name in (*person.aliases, person.name)}
     declared, absent = dict[str, tuple[str, ...]](), set[str]()
-    for role in runbook.roles:
+    for role in runbook.roles.values():
         if role.only and kind not in role.only:
             absent.add(role.name)
             continue

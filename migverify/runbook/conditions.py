@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import StepState
-from migverify.runbook.model import Guard, Place, Runbook, RunKind, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Guard, Runbook
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER
 from migverify.runbook.state import PASSED, RunStatus, between
 
@@ -27,9 +28,8 @@ ARMED = "\0armed"
 
 def rollback_rules(runbook: Runbook) -> tuple[Guard, ...]:
     """Return the rules of ``rollback_when`` as guards that hold: their bounds say what is good, as for any guard."""
-    place = Place("rollback_when", 0)
     return tuple(
-        Guard(f"{_RULE}{number}", check, RULE_SECONDS, (ARMED,), "hold", "hold", check.place or place)
+        Guard(id=f"{_RULE}{number}", every=RULE_SECONDS, armed_in=(ARMED,), **dict(check))
         for number, check in enumerate(runbook.rollback_when, start=1)
     )
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from migverify.errors import JournalError
-from migverify.runbook.model import Runbook, RunKind, Step, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Runbook, Step
 
 __all__ = ["ACTING", "Graph", "Network", "acts", "graph_of", "network_of", "reached", "starting_by_themselves"]
 
@@ -156,9 +157,9 @@ def reached(first: Iterable[str], way: Mapping[str, Sequence[str]]) -> set[str]:
 
 
 def _why_not(step: Step, kind: RunKind, environment: str) -> str:
-    if step.only_runs and kind not in step.only_runs and kind is not RunKind.DRY:
+    if step.only.runs and kind not in step.only.runs and kind is not RunKind.DRY:
         return f"not for a run of kind {kind.value}"
-    if step.only_environments and environment not in step.only_environments:
+    if step.only.environments and environment not in step.only.environments:
         return f"not for environment {environment}"
     return ""
 

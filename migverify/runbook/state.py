@@ -14,7 +14,8 @@ from migverify.runbook.cast import Cast
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
 from migverify.runbook.graph import Graph, acts
-from migverify.runbook.model import Runbook, RunKind, Step
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Runbook, Step
 
 __all__ = [
     "CLEAN_HAS_NO_EFFECT",

@@ -67,7 +67,7 @@ def why(status: RunStatus) -> str:
 
 def equal(world: Rehearsal) -> str:
     context = Context("test", "", 0, 0, 300.0, threading.Event(), config=world.config)
-    answer = ask(full_registry(), Check("tables.verify", {"engine": "local"}), context)
+    answer = ask(full_registry(), Check(action="tables.verify", arguments={"engine": "local"}), context)
     return f"{answer.state}: {answer.text}"
 
 

@@ -11,7 +11,6 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,8 @@ from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.actions.statements import end_statements, tracked
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.fold.table import fold
-from migverify.runbook.model import Check, Effect, Rollback, RunKind, Step
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Check, Effect, Rollback, Step
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.journal_file import read_events, verify_run
 from migverify.runbook.record.lease import take
@@ -42,7 +42,7 @@ from migverify.runbook.run.executor import Executor
 from migverify.store import schema
 from tests.unit.runbook_crash import run_until_killed
 from tests.unit.runbook_places import living_in
-from tests.unit.runbook_runs import ALICE, DANA, runbook, step
+from tests.unit.runbook_runs import ALICE, DANA, replace, runbook, step
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
@@ -440,13 +440,23 @@ def sql_step(name: str, sql: str, undo: str) -> Step:
     """Return a step whose effect is one statement, which makes v of row 1 another; its rollback makes it 0."""
 
     def value(what: str) -> Check:
-        return Check("sql.value", {"endpoint": "target", "sql": f"SELECT v FROM {name}.t WHERE id = 1"}, equals=what)
+        return Check(
+            action="sql.value",
+            arguments={"endpoint": "target", "sql": f"SELECT v FROM {name}.t WHERE id = 1"},
+            equals=what,
+        )
 
     return step(
-        "a", effect=Effect("sql", {"endpoint": "target", "sql": sql}, 40.0), expect=(value("1"),),
+        "a",
+        effect=Effect(action="sql", arguments={"endpoint": "target", "sql": sql}, timeout=40.0),
+        expect=(value("1"),),
         reconcile=value("1"),
-        rollback=Rollback(Effect("sql", {"endpoint": "target", "sql": undo}), "Set it to 0.", (value("0"),)),
-    )  # fmt: skip
+        rollback=Rollback(
+            effect=Effect(action="sql", arguments={"endpoint": "target", "sql": undo}),
+            instruction="Set it to 0.",
+            verify=(value("0"),),
+        ),
+    )
 
 
 @pytest.fixture(params=["source", "target"])

@@ -65,7 +65,7 @@ def context(world: Rehearsal, timeout: float = 30.0) -> Context:
 
 
 def gate(world: Rehearsal, action: str, timeout: float = 30.0, **arguments: Any) -> CheckOutcome:
-    answer = ask(full_registry(), Check(action, arguments), context(world, timeout))
+    answer = ask(full_registry(), Check(action=action, arguments=arguments), context(world, timeout))
     assert SECRET not in str(answer)
     if answer.state != "inconclusive":
         assert {"query", "threshold", "server_time", "local_time"} <= set(answer.evidence)

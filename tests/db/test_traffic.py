@@ -22,7 +22,8 @@ from migverify.errors import TrafficError
 from migverify.runbook.actions.action import ActionResult, Context, Outcome, Registry
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import Check, Effect, Rollback, Step, StepKind
+from migverify.runbook.kinds import StepKind
+from migverify.runbook.model import Check, Effect, Rollback, Step
 from migverify.runbook.run import machine
 from migverify.runbook.state import RunStatus
 from migverify.runbook.traffic import actions as actions_traffic
@@ -251,13 +252,20 @@ def weight(lab: Lab) -> Step:
     traffic = {"traffic": str(lab.world.traffic)}
 
     def serves(share: str) -> Check:
-        return Check("traffic.configured", traffic, equals=share)
+        return Check(action="traffic.configured", arguments=traffic, equals=share)
 
     return step(
-        "a", kind=StepKind.TRAFFIC, effect=Effect("traffic.set", {**traffic, "share": 5, "expected": 0}, 120.0),
-        expect=(serves("5"),), reconcile=serves("5"),
-        rollback=Rollback(Effect("traffic.abort", {**traffic, "share": 0}, 120.0), "Abort.", (serves("0"),)),
-    )  # fmt: skip
+        "a",
+        kind=StepKind.TRAFFIC,
+        effect=Effect(action="traffic.set", arguments={**traffic, "share": 5, "expected": 0}, timeout=120.0),
+        expect=(serves("5"),),
+        reconcile=serves("5"),
+        rollback=Rollback(
+            effect=Effect(action="traffic.abort", arguments={**traffic, "share": 0}, timeout=120.0),
+            instruction="Abort.",
+            verify=(serves("0"),),
+        ),
+    )
 
 
 @pytest.mark.attack(

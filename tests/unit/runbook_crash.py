@@ -15,7 +15,7 @@ from typing import Any
 
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import RunKind
+from migverify.runbook.kinds import RunKind
 from migverify.runbook.record.lease import RunLease, take
 from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.record.run_store import RunStore

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.definition.load import load_runbook
 from migverify.runbook.events import EventKind, StepState
-from migverify.runbook.model import Check, Effect, Rollback, Runbook, RunKind, Step
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Check, Effect, Rollback, Runbook, Step
 from migverify.runbook.record.lease import take
 from migverify.runbook.record.process_lock import EffectFiles, _processes
 from migverify.runbook.record.run_record import RunRecord
@@ -26,7 +26,7 @@ from migverify.runbook.run import machine
 from migverify.runbook.run.autopilot import PilotedExecutor
 from migverify.runbook.run.executor import Executor
 from migverify.runbook.state import RunStatus
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, replace, runbook, step
 from tests.waiting import wait_for
 
 
@@ -36,20 +36,23 @@ def hook(code: str) -> list[str]:
 
 
 def is_there(path: Path, *, there: bool = True) -> Check:
-    return Check("command.exit", {"argv": ["test", *(() if there else ("!",)), "-e", str(path)]})
+    return Check(action="command.exit", arguments={"argv": ["test", *(() if there else ("!",)), "-e", str(path)]})
 
 
 def hooked(code: str, done: Path, *undo: Path, timeout: float = 60.0, **changes: Any) -> Step:
     """Return a step whose hook ends with making a file; its rollback removes that and others."""
     gone = (done, *undo)
     made = step(
-        "a", effect=Effect("command", {"argv": hook(code)}, timeout), expect=(is_there(done),),
+        "a",
+        effect=Effect(action="command", arguments={"argv": hook(code)}, timeout=timeout),
+        expect=(is_there(done),),
         reconcile=is_there(done),
         rollback=Rollback(
-            Effect("command", {"argv": ["rm", "-f", *map(str, gone)]}), "Remove them.",
-            tuple(is_there(path, there=False) for path in gone),
+            effect=Effect(action="command", arguments={"argv": ["rm", "-f", *map(str, gone)]}),
+            instruction="Remove them.",
+            verify=tuple(is_there(path, there=False) for path in gone),
         ),
-    )  # fmt: skip
+    )
     return replace(made, **changes)
 
 
@@ -155,7 +158,7 @@ def run_unattended(
 ) -> RunStatus:  # fmt: skip
     """Begin a rehearsal of a file on autopilot, and drive it to its end or to where only people can go on."""
     book = load_runbook(path, parameters, environment)
-    begun_by = next(role.person for role in book.roles if role.name == "coordinator")
+    begun_by = book.roles["coordinator"].person
     record = RunStore(room).create(book, RunKind.REHEARSAL, begun_by, autopilot=True)
     executor = PilotedExecutor(record, full_registry(), take(record, begun_by), config=config, limit=limit)
     return executor.run(executor.stop)

@@ -18,7 +18,8 @@ from migverify.runbook.announce.sinks import Message, SinkError
 from migverify.runbook.definition.forecast import Drills
 from migverify.runbook.events import Event
 from migverify.runbook.fold.table import fold
-from migverify.runbook.model import Runbook, RunKind
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Runbook
 from migverify.runbook.record.journal_file import read_events
 from migverify.runbook.record.lease import take
 from migverify.runbook.run import machine

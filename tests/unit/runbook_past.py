@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,14 @@ from migverify.config.settings import ReadinessFloor
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.history.past import Past, PastRun, past_runs
 from migverify.runbook.history.readiness import Readiness, readiness
-from migverify.runbook.model import Policy, Runbook, RunKind, Step, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import DrCases, Policy, Runbook, Step
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor, steps_to_undo
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, replace, runbook, step
 
 DAY = 86_400.0
 START = 1_800_000_000.0
@@ -193,7 +193,7 @@ def clean(room: Path, book: Runbook, run: str, *, day: float = 0, **more: Any) -
     for guard in book.guards:
         drill.guard(guard.id)
     if book.sinks:
-        drill.announce(book.sinks[0].name)
+        drill.announce(next(iter(book.sinks)))
     drill.complete()
     return drill
 
@@ -208,7 +208,7 @@ def rolled_back(room: Path, book: Runbook, run: str, *, day: float = 0, **more: 
     else:
         drill.step(drill.ready()[0], **who)
     if book.sinks:
-        drill.announce(book.sinks[0].name)
+        drill.announce(next(iter(book.sinks)))
     for guard in book.guards:
         drill.guard(guard.id)
     drill.roll_back()
@@ -225,11 +225,17 @@ def _sha(sha: str, changes: dict[str, Any]) -> str:
     return hashlib.sha256(f"{sha} {sorted(changes.items(), key=str)}".encode()).hexdigest()
 
 
+def asking(policy: Policy, **rules: Any) -> Policy:
+    """Return a policy that asks something else of drills; cases may be given by their ids."""
+    if isinstance(cases := rules.get("dr_cases"), tuple):
+        rules["dr_cases"] = replace(policy.readiness.dr_cases, required=cases)
+    return policy.model_copy(update={"readiness": replace(policy.readiness, **rules)})
+
+
 def small(**changes: Any) -> Runbook:
     """Return a runbook of three steps, of which the last needs the first alone; readiness asks for all it can."""
-    policy = Policy(
-        drills_minimum=3, clean_last=2, rollback_drills=1, fresh_eyes_one=True, dr_cases=("kill",), dr_max_age_days=40.0
-    )
+    cases = DrCases(required=("kill",), max_age=40 * 86_400.0)
+    policy = asking(Policy(), drills_min=3, clean_last=2, rollback_drills_min=1, fresh_eyes_one=True, dr_cases=cases)
     made = runbook(step("a"), step("b", needs=("a",)), step("c", needs=("a",), rollback=None), policy=policy)
     return replace(made, **changes)
 

@@ -5,29 +5,28 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_in_dataclass
 from pathlib import Path
 from typing import Any
 
 from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
 from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.clock import Moment
+from migverify.runbook.definition.fields import RunbookPart
 from migverify.runbook.events import Event, EventKind, RollbackState, StepState
+from migverify.runbook.kinds import Place, Repeat, RunbookKind, RunKind, StepKind
 from migverify.runbook.model import (
     Check,
     Effect,
+    Environment,
+    Guard,
     Person,
-    Place,
-    Policy,
-    Repeat,
+    Phase,
     Role,
     Rollback,
     Runbook,
-    RunbookKind,
-    RunKind,
     Step,
-    StepKind,
-    Times,
 )
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.lease import LeaseWatch, RunLease, take
@@ -38,11 +37,18 @@ from tests.unit.runbook_places import age_leases, place
 
 PLACE = Place("test.yaml", 1)
 PEOPLE = (
-    Person("alice", ("al", "a.lice")), Person("bob"), Person("carol", ("caro",)), Person("dana"), Person("erin"),
-)  # fmt: skip
+    Person(name="alice", aliases=("al", "a.lice")),
+    Person(name="bob"),
+    Person(name="carol", aliases=("caro",)),
+    Person(name="dana"),
+    Person(name="erin"),
+)
 ROLES = (
-    Role("coordinator", "alice", "erin"), Role("db-1", "bob"), Role("db-2", "carol"), Role("decision_owner", "dana"),
-)  # fmt: skip
+    Role(name="coordinator", person="alice", backup="erin"),
+    Role(name="db-1", person="bob"),
+    Role(name="db-2", person="carol"),
+    Role(name="decision_owner", person="dana"),
+)
 ALICE, BOB, CAROL, DANA, ERIN = (Actor(person.name) for person in PEOPLE)
 
 
@@ -74,16 +80,20 @@ def here(registry: Registry, effect: Effect, context: Context, may_begin: Callab
 
 
 def is_set(name: str) -> Check:
-    return Check("world.is", {"name": name})
+    return Check(action="world.is", arguments={"name": name})
 
 
 def step(id_: str, **changes: Any) -> Step:
     """Return a step that sets a flag of the world, with check, probe and rollback."""
+    undo, gone = Effect(action="world.unset", arguments={"name": id_}), {"name": id_}
     made = Step(
-        id_, changes.pop("phase", "p"), StepKind.COMMAND, f"Set {id_}", "Set it.", "db-1", "db-2",
-        Effect("world.set", {"name": id_}), (is_set(id_),), Times(), hashlib.sha256(id_.encode()).hexdigest(), PLACE,
+        id=id_, phase=changes.pop("phase", "p"), kind=StepKind.COMMAND, title=f"Set {id_}", instruction="Set it.",
+        dri="db-1", reviewer="db-2", effect=Effect(action="world.set", arguments={"name": id_}),
+        expect=(is_set(id_),), sha=hashlib.sha256(id_.encode()).hexdigest(), place=PLACE,
         repeat=Repeat.CHECK, reconcile=is_set(id_),
-        rollback=Rollback(Effect("world.unset", {"name": id_}), "Unset it.", (Check("world.is_not", {"name": id_}),)),
+        rollback=Rollback(
+            effect=undo, instruction="Unset it.", verify=(Check(action="world.is_not", arguments=gone),)
+        ),
     )  # fmt: skip
     return replace(made, **changes)
 
@@ -94,12 +104,54 @@ def manual(id_: str, **changes: Any) -> Step:
     )
 
 
+def guard_of(id_: str, check: Check, every: float, armed_in: tuple[str, ...] = ("*",), on_fail: str = "hold") -> Guard:
+    """Return a check as a guard."""
+    return Guard.model_validate({**dict(check), "id": id_, "every": every, "armed_in": armed_in, "on_fail": on_fail})
+
+
+def replace(value: Any, **changes: Any) -> Any:
+    """Return a copy of a part of a runbook, or of a dataclass, with changes; people, roles and sinks may be tuples."""
+    if not isinstance(value, RunbookPart):
+        return replace_in_dataclass(value, **changes)
+    if isinstance(value, Runbook):
+        changes |= {
+            key: {part.name: part for part in changes[key]}
+            for key in ("people", "roles", "sinks")
+            if isinstance(changes.get(key), tuple)
+        }
+        production = changes.pop("production", value.production)
+        names = changes.pop("environments", tuple(value.environments))
+        changes["environments"] = (
+            {name: Environment(production=name in production) for name in dict.fromkeys((*names, *production))}
+            if isinstance(names, tuple) else names
+        )  # fmt: skip
+        if "steps" in changes:
+            changes["phases"] = phases_of(changes.pop("steps"))
+    if unknown := changes.keys() - type(value).model_fields.keys():
+        raise TypeError(f"{type(value).__name__} has no {', '.join(unknown)}")
+    return value.model_copy(update=changes)
+
+
+def phases_of(steps: Sequence[Step]) -> tuple[Phase, ...]:
+    """Return steps in the phases that they name."""
+    names = dict.fromkeys(one.phase for one in steps)
+    return tuple(Phase(id=name, steps=tuple(one for one in steps if one.phase == name)) for name in names)
+
+
 def runbook(*steps: Step, **changes: Any) -> Runbook:
-    phases = tuple(dict.fromkeys(one.phase for one in steps))
     made = Runbook(
-        "cut", "Cut", RunbookKind.CUTOVER, "sha-of-runbook", "sha-of-text", "staging", PEOPLE, ROLES, Policy(), steps,
-        phases=phases,
-    )  # fmt: skip
+        version="runbook/v1",
+        id="cut",
+        title="Cut",
+        kind=RunbookKind.CUTOVER,
+        sha="sha-of-runbook",
+        text_sha="sha-of-text",
+        environment="staging",
+        environments={"staging": Environment()},
+        people={one.name: one for one in PEOPLE},
+        roles={one.name: one for one in ROLES},
+        phases=phases_of(steps),
+    )
     made = replace(made, **changes)
     return replace(made, steps=tuple(_complete(made.steps)))
 

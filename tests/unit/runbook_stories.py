@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from migverify.runbook.clock import Moment, system_clock
 from migverify.runbook.events import EventKind, StepState
+from migverify.runbook.kinds import DataLoss, OnFail, Place, Repeat, RunbookKind, RunKind, StepKind
 from migverify.runbook.model import (
+    Applies,
     Approval,
     Budgets,
     Check,
-    DataLoss,
     Effect,
-    Guard,
-    OnFail,
+    Environment,
+    Failure,
     Person,
-    Place,
     Policy,
-    Repeat,
     Role,
     Rollback,
     Runbook,
-    RunbookKind,
-    RunKind,
     RunWindow,
     Sink,
     Step,
-    StepKind,
     Times,
 )
 from migverify.runbook.record.chain import Draft
@@ -38,15 +33,18 @@ from migverify.runbook.record.lease import RunLease, take
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor
+from tests.unit.runbook_runs import guard_of, phases_of, replace
 
 _K = EventKind
 PLACE = Place("cutover.yaml", 1)
 SCHEMA_GUARD = ["migverify", "guard", "schema", "--baseline", "last"]
-PEOPLE = tuple(Person(name) for name in ("alice", "bob", "carol", "dana", "erin", "frank"))
+PEOPLE = tuple(Person(name=name) for name in ("alice", "bob", "carol", "dana", "erin", "frank"))
 ROLES = (
-    Role("coordinator", "alice", "erin"), Role("source_dba", "bob", "frank"), Role("target_dba", "carol"),
-    Role("decision_owner", "dana", "erin"),
-)  # fmt: skip
+    Role(name="coordinator", person="alice", backup="erin"),
+    Role(name="source_dba", person="bob", backup="frank"),
+    Role(name="target_dba", person="carol"),
+    Role(name="decision_owner", person="dana", backup="erin"),
+)
 
 
 class MovedClock:
@@ -70,21 +68,39 @@ def _step(
     id_: str, phase: str, kind: StepKind, title: str, dri: str, reviewer: str | None, plan: float, *needs: str,
     undo: float | None = None, **changes: Any,
 ) -> Step:  # fmt: skip
-    effect = Effect("command.exit", {"argv": ["./cutover.sh", id_]}) if kind is StepKind.COMMAND else None
-    expect = (Check("command.exit", {"argv": ["./cutover.sh", id_, "proved"]}, maximum=0),)
+    effect = (
+        Effect(action="command.exit", arguments={"argv": ["./cutover.sh", id_]}) if kind is StepKind.COMMAND else None
+    )
+    expect = (Check(action="command.exit", arguments={"argv": ["./cutover.sh", id_, "proved"]}, maximum=0),)
     rollback = None
     if undo is not None:
         rollback = Rollback(
-            Effect("command.exit", {"argv": ["./cutover.sh", id_, "undo"]}), f"By hand: ./cutover.sh {id_} undo",
-            (Check("command.exit", {"argv": ["./cutover.sh", id_, "undone"]}, maximum=0),), undo,
-            changes.pop("until", None), DataLoss.NONE,
-        )  # fmt: skip
+            effect=Effect(action="command.exit", arguments={"argv": ["./cutover.sh", id_, "undo"]}),
+            instruction=f"By hand: ./cutover.sh {id_} undo",
+            verify=(Check(action="command.exit", arguments={"argv": ["./cutover.sh", id_, "undone"]}, maximum=0),),
+            plan=undo,
+            valid_until=changes.pop("until", None),
+            data_loss=DataLoss.NONE,
+        )
     made = Step(
-        id_, phase, kind, title, changes.pop("instruction", ""), dri, reviewer, effect,
-        expect if kind not in (StepKind.ANNOUNCE, StepKind.DECISION, StepKind.MANUAL) else (),
-        Times(plan, plan * 2, 1.0), hashlib.sha256(id_.encode()).hexdigest(), PLACE, needs=needs,
-        repeat=Repeat.CHECK, reconcile=expect[0], on_fail=OnFail.STOP, rollback=rollback,
-    )  # fmt: skip
+        id=id_,
+        phase=phase,
+        kind=kind,
+        title=title,
+        instruction=changes.pop("instruction", ""),
+        dri=dri,
+        reviewer=reviewer,
+        effect=effect,
+        expect=expect if kind not in (StepKind.ANNOUNCE, StepKind.DECISION, StepKind.MANUAL) else (),
+        times=Times(plan=plan, maximum=plan * 2, minimum=1.0),
+        sha=hashlib.sha256(id_.encode()).hexdigest(),
+        place=PLACE,
+        needs=needs,
+        repeat=Repeat.CHECK,
+        reconcile=expect[0],
+        on_fail=Failure(unbounded=OnFail.STOP),
+        rollback=rollback,
+    )
     return replace(made, **changes)
 
 
@@ -95,43 +111,139 @@ def cutover(now: float, **changes: Any) -> Runbook:
         _step("begin", "prepare", StepKind.ANNOUNCE, "The cutover begins", "coordinator", None, 5),
         _step("settings", "prepare", StepKind.CHECK, "Settings, grants and room", S, C, 60, "begin"),
         _step("ids", "prepare", StepKind.CHECK, "No id space ends soon", C, S, 60, "begin"),
-        _step("reverse", "prepare", StepKind.COMMAND, "Reverse feed, proved by a canary", C, S, 90, "settings", "ids",
-              undo=30),
+        _step(
+            "reverse",
+            "prepare",
+            StepKind.COMMAND,
+            "Reverse feed, proved by a canary",
+            C,
+            S,
+            90,
+            "settings",
+            "ids",
+            undo=30,
+        ),
         _step("tables", "verify", StepKind.GATE, "Source and target hold the same rows", C, S, 300, "reverse"),
-        _step("freeze", "stop-writes", StepKind.COMMAND, "Stop writes on the source", S, C, 20, "tables", undo=15,
-              until="open", write_stop="begin", instruction="Revoke the write account, then end its sessions.",
-              approval=Approval(1, ("dri",), "start")),
+        _step(
+            "freeze",
+            "stop-writes",
+            StepKind.COMMAND,
+            "Stop writes on the source",
+            S,
+            C,
+            20,
+            "tables",
+            undo=15,
+            until="open",
+            write_stop="begin",
+            instruction="Revoke the write account, then end its sessions.",
+            approval=Approval(minimum=1, excluded=("dri",), before="start"),
+        ),
         _step("drained", "stop-writes", StepKind.GATE, "Everything written is on the target", C, S, 45, "freeze"),
-        _step("stop-feed", "stop-writes", StepKind.COMMAND, "Stop the forward feed, and prove it", C, S, 15, "drained",
-              undo=20),
+        _step(
+            "stop-feed",
+            "stop-writes",
+            StepKind.COMMAND,
+            "Stop the forward feed, and prove it",
+            C,
+            S,
+            15,
+            "drained",
+            undo=20,
+        ),
         _step("rebase", "stop-writes", StepKind.COMMAND, "Rebase ids on every TiDB server", C, S, 20, "stop-feed"),
-        _step("go", "stop-writes", StepKind.DECISION, "Go, or go back", "decision_owner", C, 30, "rebase",
-              instruction="Look at the gates; say go or back."),
-        _step("open", "stop-writes", StepKind.COMMAND, "Open writes on the target", C, S, 15, "go", undo=40,
-              write_stop="end", point_of_no_return="soft", instruction="Grant the write account on TiDB."),
+        _step(
+            "go",
+            "stop-writes",
+            StepKind.DECISION,
+            "Go, or go back",
+            "decision_owner",
+            C,
+            30,
+            "rebase",
+            instruction="Look at the gates; say go or back.",
+        ),
+        _step(
+            "open",
+            "stop-writes",
+            StepKind.COMMAND,
+            "Open writes on the target",
+            C,
+            S,
+            15,
+            "go",
+            undo=40,
+            write_stop="end",
+            point_of_no_return="soft",
+            instruction="Grant the write account on TiDB.",
+        ),
         _step("weight-10", "traffic", StepKind.COMMAND, "10 % of reads to the target", S, C, 120, "open", undo=10),
         _step("weight-100", "traffic", StepKind.COMMAND, "All reads to the target", S, C, 120, "weight-10", undo=10),
-        _step("smoke", "traffic", StepKind.MANUAL, "Pay and refund once", "decision_owner", C, 90, "weight-100",
-              instruction="Buy for 1 cent in the shop, and refund it."),
-        _step("old-away", "after", StepKind.COMMAND, "Drop the reverse feed", C, S, 30, "smoke",
-              point_of_no_return="hard", only_runs=(RunKind.LIVE,)),
+        _step(
+            "smoke",
+            "traffic",
+            StepKind.MANUAL,
+            "Pay and refund once",
+            "decision_owner",
+            C,
+            90,
+            "weight-100",
+            instruction="Buy for 1 cent in the shop, and refund it.",
+        ),
+        _step(
+            "old-away",
+            "after",
+            StepKind.COMMAND,
+            "Drop the reverse feed",
+            C,
+            S,
+            30,
+            "smoke",
+            point_of_no_return="hard",
+            only=Applies(runs=(RunKind.LIVE,)),
+        ),
         _step("end", "after", StepKind.ANNOUNCE, "The cutover is over", "coordinator", None, 5, "smoke"),
-    )  # fmt: skip
+    )
     guards = (
-        Guard("schema", Check("command.exit", {"argv": SCHEMA_GUARD}, maximum=0), 30, ("*",),
-              "hold", "hold", PLACE),
-        Guard("lag", Check("prom.query", {"query": "max(dm_lag_seconds)"}, maximum=5), 10,
-              ("verify", "stop-writes"), "hold", "hold", PLACE),
-        Guard("monitors", Check("prom.watchdog", {}, maximum=60), 15, ("*",), "hold", "hold", PLACE),
-    )  # fmt: skip
+        guard_of(
+            "schema",
+            Check(action="command.exit", arguments={"argv": SCHEMA_GUARD}, maximum=0),
+            30,
+            armed_in=("*",),
+            on_fail="hold",
+        ),
+        guard_of(
+            "lag",
+            Check(action="prom.query", arguments={"query": "max(dm_lag_seconds)"}, maximum=5),
+            10,
+            armed_in=("verify", "stop-writes"),
+            on_fail="hold",
+        ),
+        guard_of(
+            "monitors", Check(action="prom.watchdog", arguments={}, maximum=60), 15, armed_in=("*",), on_fail="hold"
+        ),
+    )
     made = Runbook(
-        "cutover", "Cut payments over from Aurora to TiDB", RunbookKind.CUTOVER, "7c1f" + "a" * 60, "t" * 64, "staging",
-        PEOPLE, ROLES, Policy(unattended_nag=120), steps, guards,
-        ("prepare", "verify", "stop-writes", "traffic", "after"),
-        Budgets(300, 2400, 60), RunWindow(now - 600, now + 4200),
-        (Sink("chat", "webhook", {"url": "CHAT_URL"}), Sink("log", "file", {"path": "a.log"})),
-        production=("prod",), environments=("staging", "prod"),
-    )  # fmt: skip
+        version="runbook/v1",
+        id="cutover",
+        title="Cut payments over from Aurora to TiDB",
+        kind=RunbookKind.CUTOVER,
+        sha="7c1f" + "a" * 60,
+        text_sha="t" * 64,
+        environment="staging",
+        people={one.name: one for one in PEOPLE},
+        roles={one.name: one for one in ROLES},
+        policy=Policy(unattended_nag=120),
+        phases=phases_of(steps),
+        guards=guards,
+        budgets=Budgets(write_stop=300, decision_by=2400, margin=60),
+        window=RunWindow(opens=now - 600, closes=now + 4200),
+        sinks={
+            "chat": Sink(kind="webhook", arguments={"url": "CHAT_URL"}),
+            "log": Sink(kind="file", arguments={"path": "a.log"}),
+        },
+        environments={"staging": Environment(), "prod": Environment(production=True)},
+    )
     return replace(made, **changes)
 
 
@@ -139,9 +251,14 @@ class Story:
     """Tells a run; what cannot happen in a run is refused by the fold."""
 
     def __init__(
-        self, room: Path, *, ago: float = 0.0, kind: RunKind = RunKind.REHEARSAL, run: str | None = None,
+        self,
+        room: Path,
+        *,
+        ago: float = 0.0,
+        kind: RunKind = RunKind.REHEARSAL,
+        run: str | None = None,
         book: Runbook | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.clock = MovedClock(-ago)
         book = book or cutover(self.clock.now().wall)
         self.record = RunStore(room, clock=self.clock).create(book, kind, "alice", run=run)

@@ -13,24 +13,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from migverify.errors import MigverifyError, UsageError
 from migverify.model import Endpoint
-from migverify.runbook.model import Check
 from migverify.secrets import scrub
 
+if TYPE_CHECKING:
+    from migverify.runbook.model import Check
+
 __all__ = [
-    "Action",
-    "ActionKind",
-    "ActionResult",
-    "Argument",
-    "CheckOutcome",
-    "Context",
-    "Outcome",
-    "Registry",
-    "ask",
-    "judge",
+    "Action", "ActionKind", "ActionResult", "Argument", "Bounds", "CheckOutcome", "Context", "Outcome", "Registry",
+    "ask", "judge",
 ]  # fmt: skip
 
 
@@ -116,6 +110,14 @@ class Context:
 Function = Callable[[Mapping[str, Any], Context], ActionResult]
 
 
+class Bounds(NamedTuple):
+    """What an answer has to be where a check does not say it."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    equals: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """A named action. ``default`` are the bounds of a check that states none; without, bounds must be stated.
@@ -128,7 +130,7 @@ class Action:
     about: str
     arguments: tuple[Argument, ...]
     function: Function
-    default: Check | None = None
+    default: Bounds | None = None
     account: Callable[[Mapping[str, Any], Context], tuple[Endpoint, str | None]] | None = None
 
     def problems(self, arguments: Mapping[str, Any]) -> list[str]:
@@ -259,7 +261,7 @@ def ask(registry: Registry, check: Check, context: Context) -> CheckOutcome:
     return judge(check, result, default)
 
 
-def judge(check: Check, result: ActionResult, default: Check | None = None) -> CheckOutcome:
+def judge(check: Check, result: ActionResult, default: Bounds | None = None) -> CheckOutcome:
     """Hold a result against the bounds of a check, or else against the action's own.
 
     Only a value that meets every bound passes. No value, no bound at all, a number against a text: inconclusive.
@@ -270,11 +272,11 @@ def judge(check: Check, result: ActionResult, default: Check | None = None) -> C
     return CheckOutcome(check.action, state, text, result.value, result.evidence)
 
 
-def _unbounded(check: Check) -> bool:
+def _unbounded(check: Check | Bounds) -> bool:
     return check.minimum is None and check.maximum is None and check.equals is None
 
 
-def _state(check: Check, result: ActionResult) -> tuple[str, str]:
+def _state(check: Check | Bounds, result: ActionResult) -> tuple[str, str]:
     value = result.value
     if result.outcome is not Outcome.OK or value is None:
         return "inconclusive", "" if result.outcome is not Outcome.OK else "no value"

@@ -17,8 +17,16 @@ from typing import Any
 
 from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import Endpoint, Side
-from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
-from migverify.runbook.model import Check
+from migverify.runbook.actions.action import (
+    Action,
+    ActionKind,
+    ActionResult,
+    Argument,
+    Bounds,
+    Context,
+    Outcome,
+    Registry,
+)
 from migverify.runbook.record.process_lock import MARK, descendants
 from migverify.secrets import Secret, is_secret_name, remember, resolve_password, resolve_variable, scrub
 
@@ -43,7 +51,7 @@ _SQL = Argument("sql", "text", "One statement.", required=True)
 _READING = ("SELECT", "WITH", "TABLE", "SHOW", "ADMIN CHECK", "ADMIN SHOW")
 _LOCKING = {("FOR", "UPDATE"), ("FOR", "SHARE"), ("LOCK", "IN")}
 _WRITING = {"INTO", "OUTFILE", "DUMPFILE", "UPDATE", "DELETE", "INSERT", "REPLACE"}
-_ZERO = Check("", minimum=0, maximum=0)
+_ZERO = Bounds(minimum=0, maximum=0)
 
 
 class Finished:

@@ -13,9 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from migverify.codec import parse_json
-from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
+from migverify.runbook.actions.action import (
+    Action,
+    ActionKind,
+    ActionResult,
+    Argument,
+    Bounds,
+    Context,
+    Outcome,
+    Registry,
+)
 from migverify.runbook.actions.builtin import run_program
-from migverify.runbook.model import Check
 
 __all__ = ["COMMAND_CHECKS", "MATCH", "STORE", "TIMEOUT", "Called", "CommandCheck", "call", "register"]
 
@@ -25,7 +33,7 @@ _REASONS = 12
 _ANSWERS = 20
 _VERDICTS = {0: "MATCH", 1: "MISMATCH"}
 _STATES = {"pass": "MATCH", "warn": "MATCH", "fail": "MISMATCH"}
-MATCH = Check("", equals="MATCH")
+MATCH = Bounds(equals="MATCH")
 TIMEOUT = Argument("timeout", "number", "Seconds until the answer has to be there.")
 STORE = Argument("store", "text", "Result store; default: the configuration's.")
 

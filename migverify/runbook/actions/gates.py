@@ -15,13 +15,21 @@ from migverify.errors import EndpointError, MigverifyError, ReadError, UsageErro
 from migverify.model import Endpoint, Flavor, Side
 from migverify.runbook.actions import gate_judges as gates
 from migverify.runbook.actions import gate_reads as reads
-from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
+from migverify.runbook.actions.action import (
+    Action,
+    ActionKind,
+    ActionResult,
+    Argument,
+    Bounds,
+    Context,
+    Outcome,
+    Registry,
+)
 from migverify.runbook.actions.builtin import endpoint_of, run_program
 from migverify.runbook.actions.commands import TIMEOUT
 from migverify.runbook.actions.gate_judges import GateResult
 from migverify.runbook.actions.gate_reads import Door
 from migverify.runbook.actions.statements import Account, tracked
-from migverify.runbook.model import Check
 from migverify.secrets import resolve_password, resolve_variable
 from migverify.sql import gates as sql
 
@@ -32,7 +40,7 @@ _RESERVE = 2.0
 _APART = 0.5
 _ENDING_SECONDS = 3.0
 """So long a transaction may still take to end before it counts as open."""
-_NONE = Check("", minimum=0, maximum=0)
+_NONE = Bounds(minimum=0, maximum=0)
 
 
 # --- arguments -----------------------------------------------------------------------------------------------
@@ -367,10 +375,10 @@ def register(registry: Registry) -> None:
                _transactions(side), _NONE)  # fmt: skip
         name = "marker.arrived" if side == "source" else "reverse.canary"
         _check(registry, name, f"Whether the marker written on the {side} is on the {other}: `arrived`.",
-               (*_WAY, TIMEOUT), _arrives(side, other), Check("", equals="arrived"))  # fmt: skip
+               (*_WAY, TIMEOUT), _arrives(side, other), Bounds(equals="arrived"))  # fmt: skip
     of = _OF["source"]
     _check(registry, "changes.position", "Where the log of the source ends, as evidence.", (of, TIMEOUT),
-           _readable(_position), Check("", minimum=4))  # fmt: skip
+           _readable(_position), Bounds(minimum=4))  # fmt: skip
     _check(registry, "source.position_stable", "How often the log of the source moved between readings.",
            (of, Argument("readings", "number", "How many; default 3."),
             Argument("apart", "number", "Seconds between two; default 3."), TIMEOUT),
@@ -383,13 +391,13 @@ def register(registry: Registry) -> None:
            (*_WAY, Argument("argv", "list", "Program that prints the feed's status.", required=True),
             Argument("says", "text", "What it prints when the feed is stopped; default `stopped`."),
             Argument("after", "number", "Seconds in which the canary would have traveled; default 10."), TIMEOUT),
-           _readable(_stopped), Check("", equals="stopped"))  # fmt: skip
+           _readable(_stopped), Bounds(equals="stopped"))  # fmt: skip
     _check(registry, "ids.rebased", "Servers that give ids which are not above the largest of a table.",
            (_OF["target"], *_AS, Argument("tables", "list", "Tables with ids; default: all in scope."),
             Argument("may_be_none", "flag", "No table with such ids passes."), TIMEOUT),
            _readable(_rebased), _NONE)  # fmt: skip
     _check(registry, "tso.record", "The TSO of the target now, as evidence.", (_OF["target"], TIMEOUT),
-           _readable(_tso), Check("", minimum=1))  # fmt: skip
+           _readable(_tso), Bounds(minimum=1))  # fmt: skip
     registry.register(Action(
         "marker.write", ActionKind.EFFECT, "Writes a marker row above every other one in its table.",
         (Argument("endpoint", "text", "Where: source, source.<shard> or target.", required=True), _MARKER, _NAME, _USER,
@@ -397,6 +405,6 @@ def register(registry: Registry) -> None:
 
 
 def _check(
-    registry: Registry, name: str, about: str, arguments: tuple[Argument, ...], gate: Gate, default: Check | None
+    registry: Registry, name: str, about: str, arguments: tuple[Argument, ...], gate: Gate, default: Bounds | None
 ) -> None:
     registry.register(Action(name, ActionKind.CHECK, about, arguments, gate, default))

@@ -16,9 +16,17 @@ from urllib.parse import urlsplit
 from migverify.codec import parse_json
 from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.opener import opener
-from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
+from migverify.runbook.actions.action import (
+    Action,
+    ActionKind,
+    ActionResult,
+    Argument,
+    Bounds,
+    Context,
+    Outcome,
+    Registry,
+)
 from migverify.runbook.actions.builtin import endpoint_of, reading
-from migverify.runbook.model import Check
 from migverify.secrets import Secret, remember, resolve_password, resolve_variable, scrub
 
 __all__ = ["pointed", "register"]
@@ -130,5 +138,5 @@ def register(registry: Registry) -> None:
     registry.register(Action(
         "sql.ok", ActionKind.CHECK, "Yes when a reading statement ends well: ADMIN CHECK TABLE, CHECK TABLE, SELECT.",
         (Argument("endpoint", "text", "An endpoint of migverify.yaml.", required=True),
-         Argument("sql", "text", "One statement that reads.", required=True)), _sql_ok, Check("", equals="true"),
+         Argument("sql", "text", "One statement that reads.", required=True)), _sql_ok, Bounds(equals="true"),
     ))  # fmt: skip

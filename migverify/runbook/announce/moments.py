@@ -17,7 +17,8 @@ from migverify.runbook.definition.forecast import NO_DRILLS, Drills
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.fold.moves import EXECUTOR
 from migverify.runbook.fold.run import HEAD, OUTBOX_ALARM
-from migverify.runbook.model import Runbook, Sink, Step, StepKind
+from migverify.runbook.kinds import StepKind
+from migverify.runbook.model import Runbook, Sink, Step
 from migverify.runbook.record.heads import Head, head_text, previous_of
 from migverify.runbook.state import PASSED, Delivery, RunStatus, StepStatus, between
 
@@ -287,8 +288,8 @@ def _tag(m: _Moment) -> str:
 
 def _sinks(runbook: Runbook, what: str, to: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the sinks that take a kind of announcement; all of these when none that a step names is there."""
-    taking = [sink.name for sink in runbook.sinks if _takes(sink, group_of(what))]
-    named = [name for name in dict.fromkeys(to) if any(sink.name == name for sink in runbook.sinks)]
+    taking = [sink.name for sink in runbook.sinks.values() if _takes(sink, group_of(what))]
+    named = [name for name in dict.fromkeys(to) if name in runbook.sinks]
     return tuple(name for name in taking if name in named) if named else tuple(taking)
 
 

@@ -303,7 +303,7 @@ def deliver_rest(
     name = status.cast.person(person)
     if name is None:
         raise UsageError(f"{person!r} is none of the runbook's people")
-    opened = [open_sink(one) for one in status.runbook.sinks] if sinks is None else sinks
+    opened = [open_sink(one) for one in status.runbook.sinks.values()] if sinks is None else sinks
     Outbox(record, None, opened, person=name).end(limit)
     record.refresh()
     return record.status

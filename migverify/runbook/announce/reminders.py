@@ -13,7 +13,8 @@ from migverify.runbook import people
 from migverify.runbook.announce.words import spell
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import OnFail, RunKind, Step
+from migverify.runbook.kinds import OnFail, RunKind
+from migverify.runbook.model import Step
 from migverify.runbook.state import OVER, RunStatus, StepStatus, between
 
 __all__ = ["Reminder", "Reminders", "Wait", "waits"]
@@ -97,7 +98,7 @@ def _of_steps(status: RunStatus, now: Moment) -> Iterator[Wait]:
         elif one.state is StepState.UNKNOWN:
             yield Wait(_key("unknown", one), one.id, _leaders(status), "decide (two persons) whether the effect "
                        f"of {one.id} happened", one.ended)  # fmt: skip
-        elif one.state in OVER and running and status.definition(one.id).on_fail is OnFail.SKIP:
+        elif one.state in OVER and running and status.definition(one.id).on_fail.then is OnFail.SKIP:
             what = f"waive {one.id} (two persons), or have it tried again"
             yield Wait(_key("failed", one), one.id, _leaders(status), what, one.ended)
     if ready and running:

@@ -7,7 +7,7 @@ import time
 from migverify.runbook.clock import Moment
 from migverify.runbook.definition.forecast import NO_DRILLS, Drills, Progress, estimates, forecast, rollback_deadline
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import RunKind
+from migverify.runbook.kinds import RunKind
 from migverify.runbook.state import OVER, PASSED, RunStatus, between
 
 __all__ = ["LONGEST", "clock_text", "forecast_end", "one_line", "rollback_text", "spell"]

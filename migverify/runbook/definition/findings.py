@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from migverify.config.yaml_text import Steps, YamlDocument
-from migverify.runbook.model import Place
+from migverify.runbook.kinds import Place
 
 
 class LintRule(NamedTuple):

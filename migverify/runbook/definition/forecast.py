@@ -14,7 +14,8 @@ from migverify.runbook.definition.plan import (
     handoffs_before,
 )
 from migverify.runbook.graph import Network, network_of, starting_by_themselves
-from migverify.runbook.model import Rollback, Runbook, RunKind
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Rollback, Runbook
 
 ENOUGH_DRILLS = 2
 """With fewer measured runs of a step the author's plan counts."""

@@ -70,7 +70,7 @@ def lint_file(
 
 
 def _values(runbook: Runbook, places: Places) -> Iterator[LintFinding]:
-    for name, value in runbook.parameters.items():
+    for name, value in runbook.values.items():
         where = places.at("parameters", name)
         if _LEFT.search(value):
             yield finding("placeholder-left", where, f"the value of {name} is left from a template")

@@ -10,7 +10,8 @@ from migverify.runbook.actions.action import Action
 from migverify.runbook.definition.findings import LintFinding, Places, finding
 from migverify.runbook.definition.plan import ancestors, holders
 from migverify.runbook.graph import Network, network_of
-from migverify.runbook.model import Check, Runbook, RunKind, Step
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Check, Runbook, Step
 
 _EFFECTIVE = frozenset(RunKind) - {RunKind.DRY}
 
@@ -59,7 +60,7 @@ class Ground:
                 for one, check in enumerate(step.rollback.verify):
                     yield n, ("rollback", "verify", one), check
         for one, guard in enumerate(self.runbook.guards):
-            yield None, ("guards", one), guard.check
+            yield None, ("guards", one), guard
         for one, check in enumerate(self.runbook.rollback_when):
             yield None, ("rollback_when", one), check
 
@@ -74,9 +75,9 @@ class Ground:
 
 def kinds_of(step: Step) -> frozenset[RunKind]:
     """Return the kinds of runs with effects that a step is for."""
-    return frozenset(step.only_runs) - {RunKind.DRY} if step.only_runs else _EFFECTIVE
+    return frozenset(step.only.runs) - {RunKind.DRY} if step.only.runs else _EFFECTIVE
 
 
 def places_of(step: Step, runbook: Runbook) -> frozenset[str]:
     """Return the environments that a step is for."""
-    return frozenset(step.only_environments or runbook.environments)
+    return frozenset(step.only.environments or runbook.environments)

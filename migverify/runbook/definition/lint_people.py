@@ -7,7 +7,8 @@ from itertools import islice
 
 from migverify.runbook.definition.findings import LintFinding, finding
 from migverify.runbook.definition.lint_ground import Ground, kinds_of, places_of
-from migverify.runbook.model import RunKind, Step, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Step
 from migverify.runbook.people import identity_problems
 
 _ALONE = (StepKind.WAIT, StepKind.ANNOUNCE)  # nothing to sign, and nobody's hands are needed
@@ -26,12 +27,12 @@ def people_rules(ground: Ground) -> Iterator[LintFinding]:
 
 def _roles(ground: Ground) -> Iterator[LintFinding]:
     book, at = ground.runbook, ground.places.at
-    names = {name for person in book.people for name in (person.name, *person.aliases)}
-    if not any(role.name == "coordinator" for role in book.roles):
+    names = {name for person in book.people.values() for name in (person.name, *person.aliases)}
+    if "coordinator" not in book.roles:
         yield finding("no-coordinator", at("roles"), "no role coordinator")
-    for problem in identity_problems(book.people):
+    for problem in identity_problems(book.people.values()):
         yield finding("same-person-twice", at("people"), problem)
-    for role in book.roles:
+    for role in book.roles.values():
         for key, name in (("person", role.person), ("backup", role.backup)):
             if name is not None and name not in names:
                 yield finding(
@@ -80,7 +81,7 @@ def _approval(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     for name in step.approval.excluded:
         part = {"dri": step.dri, "reviewer": step.reviewer}.get(name, name)
         out.update(ground.who.get(part or "", ()))
-    able = {person.name for person in ground.runbook.people} - out
+    able = set(ground.runbook.people) - out
     if len(able) < step.approval.minimum:
         text = f"{step.approval.minimum} approvals are asked for, and {len(able)} people may give one"
         yield ground.at("approval-impossible", number, ("approve",), text)
@@ -93,7 +94,7 @@ def _decision(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     kinds = kinds_of(step)
     needed = {RunKind.LIVE} if RunKind.LIVE in kinds else kinds
     covered = {
-        kind for role in ground.runbook.roles if role.name == "decision_owner" and role.person in ground.who
+        kind for role in ground.runbook.roles.values() if role.name == "decision_owner" and role.person in ground.who
         for kind in role.only or RunKind
     }  # fmt: skip
     if not needed <= covered:

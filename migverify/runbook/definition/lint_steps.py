@@ -12,7 +12,8 @@ from migverify.runbook.conditions import taken_ids
 from migverify.runbook.definition.findings import LintFinding, finding
 from migverify.runbook.definition.lint_ground import Ground, kinds_of, places_of
 from migverify.runbook.graph import ACTING, acts
-from migverify.runbook.model import CASE_PARTS, Check, Effect, OnFail, Repeat, RunbookKind, RunKind, Step, StepKind
+from migverify.runbook.kinds import OnFail, Repeat, RunbookKind, RunKind, StepKind
+from migverify.runbook.model import CASE_PARTS, Check, Effect, Step
 
 Way = tuple[str | int, ...]
 
@@ -41,7 +42,7 @@ def _ids(ground: Ground) -> Iterator[LintFinding]:
         if step.id in seen:
             yield ground.at("duplicate-id", number, ("id",), "a step of this id is there already")
         seen.add(step.id)
-    for key, ids in (("phases", book.phases), ("guards", tuple(guard.id for guard in book.guards))):
+    for key, ids in (("phases", book.phase_ids), ("guards", tuple(guard.id for guard in book.guards))):
         for number, id_ in enumerate(ids):
             if id_ in ids[:number]:
                 text = f"{key} {id_}: the id is there already"
@@ -84,39 +85,45 @@ def _rollback(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
 
 
 def _failure(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
-    if step.on_fail is OnFail.RETRY:
-        if step.retries <= 0:
-            yield ground.at("retry-without-bound", number, ("on_fail",), f"{step.retries} retries")
+    if step.on_fail.then is OnFail.RETRY:
+        if step.on_fail.times <= 0:
+            yield ground.at("retry-without-bound", number, ("on_fail",), f"{step.on_fail.times} retries")
         if step.repeat is Repeat.NO and step.effect is not None:
             yield ground.at("retry-of-unrepeatable", number, ("on_fail",), "a retry could make its effect happen twice")
-    if step.on_fail is OnFail.GOTO and step.goto is not None and step.goto in ground.network.number:
+    if (
+        step.on_fail.then is OnFail.GOTO
+        and step.on_fail.goto is not None
+        and step.on_fail.goto in ground.network.number
+    ):
         # An unordered step, too, can lead back here; only a step behind this one is certainly ahead.
-        ahead = ground.is_before(number, ground.network.number[step.goto])
-        if not ahead and step.retries <= 0:
-            yield ground.at("goto-without-bound", number, ("on_fail",), f"it goes back to {step.goto} without end")
+        ahead = ground.is_before(number, ground.network.number[step.on_fail.goto])
+        if not ahead and step.on_fail.times <= 0:
+            yield ground.at(
+                "goto-without-bound", number, ("on_fail",), f"it goes back to {step.on_fail.goto} without end"
+            )
 
 
 def _references(ground: Ground, number: int, step: Step) -> Iterator[LintFinding]:
     book, known = ground.runbook, ground.network.number
     ends = step.rollback.valid_until if step.rollback else None
     for way, ids in (
-        (("needs",), step.needs), (("on_fail",), (step.goto,)), (("requires",), step.requires),
+        (("needs",), step.needs), (("on_fail",), (step.on_fail.goto,)), (("requires",), step.requires),
         (("rollback", "valid_until"), (ends,)), (("twin",), (step.twin,)),
     ):  # fmt: skip
         for id_ in ids:
             if id_ is not None and id_ not in known:
                 yield ground.at("unknown-step", number, way, f"there is no step {id_}", nearest(id_, known))
-    order = {phase: one for one, phase in enumerate(book.phases)}
+    order = {phase: one for one, phase in enumerate(book.phase_ids)}
     for id_ in step.needs:
         if id_ in known and order[book.steps[known[id_]].phase] > order[step.phase]:
             phase = book.steps[known[id_]].phase
             yield ground.at("needs-later-phase", number, ("needs",), f"{id_} is in the later phase {phase}")
-    sinks = [sink.name for sink in book.sinks]
+    sinks = list(book.sinks)
     for name in step.announce.to:
         if name not in sinks:
             text = f"there is no sink {name}"
             yield ground.at("unknown-sink", number, ("announce", "to"), text, nearest(name, sinks))
-    for name in step.only_environments:
+    for name in step.only.environments:
         if name not in book.environments:
             text = f"there is no environment {name}"
             yield ground.at("unknown-environment", number, ("only", "env"), text, nearest(name, book.environments))
@@ -268,10 +275,10 @@ def _guards(ground: Ground) -> Iterator[LintFinding]:
             text = f"guard {guard.id}: the run has one of this name itself"
             yield finding("guard-name-taken", ground.places.at("guards", number, "id"), text)
         for phase in guard.armed_in:
-            if phase != "*" and phase not in book.phases:
+            if phase != "*" and phase not in book.phase_ids:
                 where = ground.places.at("guards", number, "armed_in")
                 text = f"guard {guard.id}: there is no phase {phase}"
-                yield finding("unknown-phase", where, text, nearest(phase, book.phases))
+                yield finding("unknown-phase", where, text, nearest(phase, book.phase_ids))
     if book.environment not in book.environments:
         text = f"there is no environment {book.environment}"
         yield finding("unknown-environment", ground.places.at("environments"), text)
@@ -280,7 +287,7 @@ def _guards(ground: Ground) -> Iterator[LintFinding]:
 def _cases(ground: Ground) -> Iterator[LintFinding]:
     book, at = ground.runbook, ground.places.at
     where = ("policy", "readiness", "dr_cases", "required")
-    for id_ in book.policy.dr_cases:
+    for id_ in book.policy.readiness.dr_cases.required:
         if ground.cases is None or id_ not in ground.cases:
             text = f"there is no case {id_}" if ground.cases is not None else f"case {id_}: no catalogue to look in"
             hint = "" if ground.cases is not None else "Name its folder: --cases FOLDER."

@@ -9,7 +9,8 @@ from itertools import pairwise
 from migverify.runbook.definition.findings import LintFinding, finding
 from migverify.runbook.definition.lint_ground import Ground
 from migverify.runbook.definition.plan import Plan, applies, plan_of, rollback_peak
-from migverify.runbook.model import Effect, RunKind, Step, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Effect, Step
 
 _RUNS = (RunKind.LIVE, RunKind.REHEARSAL)
 
@@ -48,8 +49,8 @@ def _single(ground: Ground) -> Iterator[LintFinding]:
         ):  # fmt: skip
             if _bad(seconds):
                 yield ground.at("bad-time", number, way, f"{'.'.join(way)} is {_told(seconds)}")
-        if _bad(step.backoff, zero=True):
-            yield ground.at("bad-time", number, ("on_fail",), f"backoff is {_told(step.backoff)}")
+        if _bad(step.on_fail.backoff, zero=True):
+            yield ground.at("bad-time", number, ("on_fail",), f"backoff is {_told(step.on_fail.backoff)}")
         if times.plan is None and step.kind is not StepKind.ANNOUNCE:
             yield ground.at("no-plan-time", number, (), "no planned time")
     for step_number, check_way, check in ground.checks():
@@ -62,7 +63,7 @@ def _of_book(ground: Ground) -> Iterator[LintFinding]:
     for way, seconds, zero in (
         (("policy", "sign_off_ttl"), book.policy.sign_off_ttl, False),
         (("policy", "unattended_nag"), book.policy.unattended_nag, False),
-        (("policy", "readiness", "dr_cases", "max_age"), book.policy.dr_max_age_days, False),
+        (("policy", "readiness", "dr_cases", "max_age"), book.policy.readiness.dr_cases.max_age, False),
         (("budgets", "write_stop"), book.budgets.write_stop, False),
         (("budgets", "decision_by"), book.budgets.decision_by, False),
         (("budgets", "margin"), book.budgets.margin, True),
@@ -73,8 +74,9 @@ def _of_book(ground: Ground) -> Iterator[LintFinding]:
         if _bad(guard.every):
             where = ground.places.at("guards", number, "every")
             yield finding("bad-time", where, f"guard {guard.id}: every is {_told(guard.every)}")
-    if book.policy.clean_last > book.policy.drills_minimum:
-        text = f"{book.policy.clean_last} clean drills of {book.policy.drills_minimum}"
+    ready = book.policy.readiness
+    if ready.clean_last > ready.drills_min:
+        text = f"{ready.clean_last} clean drills of {ready.drills_min}"
         yield finding("readiness-contradicts", ground.places.at("policy", "readiness", "clean_last"), text)
     if not book.sinks:
         yield finding("no-sink", ground.places.at("phases"), "nobody hears of this run")

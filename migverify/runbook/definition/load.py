@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from migverify.config.problems import FileProblem, refuse
+from pydantic import ValidationError
+
+from migverify.config.problems import FileProblem, explain, refuse
 from migverify.config.yaml_text import YamlDocument
 from migverify.errors import ConfigError
 from migverify.runbook.definition.expand import read_source
 from migverify.runbook.definition.findings import LintFinding, Places, finding
-from migverify.runbook.definition.parameters import COMMAND_KEYS, ParameterPart, Unfit, fill, resolve, uses
-from migverify.runbook.model import Place, Runbook
+from migverify.runbook.definition.hashing import runbook_sha, script_shas, step_sha
+from migverify.runbook.definition.parameters import (
+    COMMAND_KEYS,
+    ParameterPart,
+    ParametersDocument,
+    Unfit,
+    fill,
+    resolve,
+    uses,
+)
+from migverify.runbook.kinds import Place
+from migverify.runbook.model import Effect, Phase, Runbook
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
+_WAIT_SLACK = 60.0  # seconds that the effect of a wait may take beyond the wait itself
 _PLACE = re.compile(r"(.+?):(\d+):\d+: ", re.DOTALL)
 
 
@@ -77,18 +87,72 @@ def read_runbook(path: Path, parameters: Mapping[str, str], environment: str) ->
         unfit.append(Unfit("placeholder-left", steps, f"{{{{{name}}}}} is no parameter of this file", hint))
     findings += [finding(one.rule, places.at(*one.steps), one.text, one.hint) for one in unfit]
     unfilled = {places.at(*steps) for steps, _, _ in left}
-    model, problems = _validated(path, YamlDocument(filled, document.keys, document.values))
+    runbook, problems = _validated(path, YamlDocument(filled, document.keys, document.values))
     findings += [one for one in (_shape(path, p) for p in problems) if one.place not in unfilled]
-    if model is None or problems:
+    if runbook is None:
         return Reading(None, _ordered(findings), places)
-    from migverify.runbook.definition.build import build
-
     kept = frozenset(name for name, one in declared.items() if one.per_environment)
     hashed = _filled(document.data, values, texts, kept)[0] if kept else filled
-    runbook, ways = build(model, filled, hashed, texts, environment, source.sha, places)
-    instance = {name: texts[name] for name, one in declared.items() if _identifies(one) and name in texts}
-    runbook = replace(runbook, instance=instance)
+    runbook = _with_hashes(runbook, filled, hashed, places).model_copy(
+        update={
+            "text_sha": source.sha, "environment": environment, "values": texts,
+            "instance": {name: texts[name] for name, one in declared.items() if _identifies(one) and name in texts},
+        }
+    )  # fmt: skip
+    ways = tuple(
+        ("phases", one, "steps", two) for one, phase in enumerate(runbook.phases) for two in range(len(phase.steps))
+    )
     return Reading(runbook, _ordered(findings), Places(str(path), document, ways))
+
+
+def _with_hashes(runbook: Runbook, filled: Any, hashed: Any, places: Places) -> Runbook:
+    """Return a runbook whose steps know what they wait for, their hashes and their places.
+
+    ``filled`` and ``hashed`` are the data with all parameters, and without those that differ by environment.
+    """
+    phases, ends = [], tuple[str, ...]()
+    for one, phase in enumerate(runbook.phases):
+        parts = filled["phases"][one]["steps"]
+        needs = _effective_needs(phase, parts, ends)
+        steps = []
+        for two, (step, waits, raw) in enumerate(zip(phase.steps, needs, parts, strict=True)):
+            kept, scripts = hashed["phases"][one]["steps"][two], script_shas(raw)
+            sha = step_sha(kept, phase.id, waits, scripts)
+            changes = {
+                "phase": phase.id, "needs": waits, "title": step.title or step.id, "scripts": scripts, "sha": sha,
+                "filled_sha": sha if kept is raw else step_sha(raw, phase.id, waits, scripts),
+                "place": places.at("phases", one, "steps", two, "id"),
+            }  # fmt: skip
+            if step.wait is not None and step.effect is None:
+                seconds = {"seconds": step.wait}
+                changes["effect"] = Effect(action="wait", arguments=seconds, timeout=step.wait + _WAIT_SLACK)
+                changes["wait"] = None
+            steps.append(step.model_copy(update=changes))
+        inner = {need for waits in needs for need in waits}
+        ends = tuple(step.id for step in steps if step.id not in inner)
+        phases.append(phase.model_copy(update={"steps": tuple(steps)}))
+    asked = script_shas([filled.get("guards"), filled.get("rollback_when")])
+    sha = runbook_sha(hashed, [(step.id, step.sha) for phase in phases for step in phase.steps], asked)
+    return runbook.model_copy(update={"phases": tuple(phases), "sha": sha})
+
+
+def _effective_needs(phase: Phase, parts: list[Any], ends: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return what each step of a phase waits for: where it names nothing, the step before in its phase.
+
+    The first one, and one with ``needs: []``, wait for ``ends``, the last ones of the phase before: those that no
+    other step of that phase needs.
+    """
+    needs: list[tuple[str, ...]] = []
+    before: tuple[str, ...] = ()
+    for step, part in zip(phase.steps, parts, strict=True):
+        if step.needs:
+            needs.append(tuple(dict.fromkeys(step.needs)))
+        elif part.get("needs") is None and before:
+            needs.append(before)
+        else:  # the first phase has none before it, and empty needs are read as "the step before"
+            needs.append(ends or before)
+        before = (step.id,)
+    return needs
 
 
 def _identifies(parameter: ParameterPart) -> bool:
@@ -100,11 +164,6 @@ def _ordered(findings: list[LintFinding]) -> tuple[LintFinding, ...]:
 
 
 def _declared(path: Path, document: YamlDocument) -> tuple[dict[str, ParameterPart], list[FileProblem]]:
-    from pydantic import ValidationError
-
-    from migverify.config.problems import explain
-    from migverify.runbook.definition.document import ParametersDocument
-
     data = document.data if isinstance(document.data, dict) else {}
     try:
         return ParametersDocument.model_validate({"parameters": data.get("parameters", {})}).parameters, []
@@ -130,17 +189,11 @@ def _misused(data: object, declared: Mapping[str, ParameterPart]) -> list[Unfit]
     ]
 
 
-def _validated(path: Path, document: YamlDocument) -> tuple[Any, list[FileProblem]]:
-    from pydantic import ValidationError
-
-    from migverify.config.problems import explain
-    from migverify.runbook.definition.document import RunbookDocument
-
-    root: type[BaseModel] = RunbookDocument
+def _validated(path: Path, document: YamlDocument) -> tuple[Runbook | None, list[FileProblem]]:
     try:
-        return root.model_validate(document.data), []
+        return Runbook.model_validate(document.data, context={"path": path}, by_alias=True, by_name=False), []
     except ValidationError as error:
-        return None, explain(path, document, error, root)
+        return None, explain(path, document, error, Runbook)
 
 
 def _shape(path: Path, problem: FileProblem) -> LintFinding:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from migverify.config.fields import Strict
 from migverify.config.yaml_text import Steps
-from migverify.runbook.definition.fields import DURATION, Scalar, parse_moment
+from migverify.runbook.definition.fields import DURATION, Id, Scalar, parse_moment
 
 PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_-]*)\s*\}\}")
 COMMAND_KEYS = ("run", "sql")
@@ -99,6 +99,12 @@ class ParameterPart(Strict):
         description="true: its value differs by environment, so it is not part of the hash that drills are counted by.",
     )
     description: str = Field(default="", description="What it is, for who gives it.")
+
+
+class ParametersDocument(Strict):
+    """The one section that is read before the others are filled in."""
+
+    parameters: dict[Id, ParameterPart] = Field(default_factory=dict, description="Parameters.")
 
 
 def resolve(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from migverify.errors import ConfigError
 from migverify.runbook.graph import Network, network_of, starting_by_themselves
-from migverify.runbook.model import Runbook, RunKind, Step, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Runbook, Step
 from migverify.runbook.people import COORDINATOR, needed_approvals
 
 HANDOFF_SECONDS = 10.0
@@ -61,8 +62,8 @@ class Plan:
 
 def applies(step: Step, environment: str, kind: RunKind | None = None) -> bool:
     """Tell whether a step is for this environment and kind of run (None: any). A dry run walks through all kinds."""
-    for_run = not step.only_runs or kind is None or kind is RunKind.DRY or kind in step.only_runs
-    return for_run and (not step.only_environments or environment in step.only_environments)
+    for_run = not step.only.runs or kind is None or kind is RunKind.DRY or kind in step.only.runs
+    return for_run and (not step.only.environments or environment in step.only.environments)
 
 
 def ancestors(network: Network) -> list[int]:
@@ -221,9 +222,9 @@ def _write_stop(
 
 def holders(runbook: Runbook) -> dict[str, tuple[str, ...]]:
     """Return for every role, person and alias who that is: the person, then the backup."""
-    names = {name: person.name for person in runbook.people for name in (*person.aliases, person.name)}
+    names = {name: person.name for person in runbook.people.values() for name in (*person.aliases, person.name)}
     found: dict[str, tuple[str, ...]] = {name: (person,) for name, person in names.items()}
-    for role in runbook.roles:
+    for role in runbook.roles.values():
         some = [one for one in (role.person, role.backup) if one]
         found[role.name] = tuple(names.get(name, name) for name in some)
     return found

@@ -20,7 +20,7 @@ from migverify.runbook.fold.moves import (
     pair_of,
     set_step,
 )  # fmt: skip
-from migverify.runbook.model import RunKind
+from migverify.runbook.kinds import RunKind
 from migverify.runbook.state import OVER, SIGNED_BY_ALL, Delivery, DeliveryState, GuardStatus, RollbackOrder, RunStatus
 
 __all__ = [
@@ -284,9 +284,12 @@ def announced(status: RunStatus, event: Event, at: Moment) -> None:
     need(about >= last, f"it tells about event {about} after {last}")
     need(about > last or what not in kinds, f"{what} of event {about} was announced before")
     sinks = data["sinks"]
-    known = {sink.name for sink in status.runbook.sinks}
+    known = status.runbook.sinks
     need(isinstance(sinks, list) and bool(sinks) and len(set(sinks)) == len(sinks), "it does not say to whom")
-    need(known.issuperset(sinks), f"there is no sink {', '.join(str(one) for one in sinks if one not in known)}")
+    need(
+        all(one in known for one in sinks),
+        f"there is no sink {', '.join(str(one) for one in sinks if one not in known)}",
+    )
     status.announced = (about, (kinds if about == last else frozenset()) | {what})
     for sink in sinks:
         status.deliveries[event.seq, sink] = Delivery(

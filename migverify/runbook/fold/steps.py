@@ -25,7 +25,8 @@ from migverify.runbook.fold.moves import (
     set_step,
     unpass,
 )  # fmt: skip
-from migverify.runbook.model import Repeat, RunKind, Step, StepKind
+from migverify.runbook.kinds import Repeat, RunKind, StepKind
+from migverify.runbook.model import Step
 from migverify.runbook.state import EFFECTS_OUTLIVE, OVER, PASSED, UNDER_WAY, Attempt, Given, RunStatus, StepStatus
 
 __all__ = [
@@ -319,7 +320,7 @@ def went(status: RunStatus, event: Event, _at: Moment) -> None:
     """WENT: `on_fail: goto` leads elsewhere; the failed step stays failed."""
     one, step = status.steps[event.step], status.definition(event.step)
     to = event.data["to"]
-    need(one.state in OVER and to == step.goto and to in status.steps, f"it cannot go to {to}")
+    need(one.state in OVER and to == step.on_fail.goto and to in status.steps, f"it cannot go to {to}")
     need(status.steps[to].state in (_S.PENDING, _S.READY), f"{to} is {status.steps[to].state.value}")
     set_step(status, one, handled=True)
     set_step(status, status.steps[to], state=_S.READY)

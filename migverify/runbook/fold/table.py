@@ -19,7 +19,7 @@ from migverify.runbook.events import Event, EventKind, StepState
 from migverify.runbook.fold import run, steps
 from migverify.runbook.fold.moves import IllegalEvent, by_executor, need
 from migverify.runbook.graph import graph_of
-from migverify.runbook.model import RunKind
+from migverify.runbook.kinds import RunKind
 from migverify.runbook.record import signatures
 from migverify.runbook.record.frozen import runbook_from_json
 from migverify.runbook.state import JUMP_SECONDS, OVER, SIGNED_BY_ALL, UNDER_WAY, Jump, RunStatus, StepStatus
@@ -136,7 +136,7 @@ def _one(status: RunStatus | None, event: Event) -> RunStatus:
 
 def _signature_problem(status: RunStatus, event: Event) -> str:
     name = status.cast.person(event.actor)
-    person = next((one for one in status.runbook.people if one.name == name), None)
+    person = status.runbook.people.get(name or "")
     if person is None:
         return f"{event.actor!r} is none of the runbook's people"
     of = TRANSITIONS[event.kind].signs or str(event.data["of"])
@@ -185,7 +185,7 @@ def _apply(status: RunStatus | None, event: Event) -> RunStatus:
 def _started(event: Event, at: Moment) -> RunStatus:
     runbook = runbook_from_json(event.data["runbook"])
     need(runbook.sha == event.runbook, "the runbook is not the one whose hash the line bears")
-    problems = people.identity_problems(runbook.people)
+    problems = people.identity_problems(runbook.people.values())
     need(not problems, "; ".join(problems))
     taken = taken_ids(runbook)
     need(not taken, f"guard {', '.join(taken)}: the executor has one of that id")

@@ -8,13 +8,14 @@ in a later drill, in which neither the step nor anything that it needs is voided
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from migverify.config.settings import ReadinessFloor
+from migverify.config.settings import DrillRules, ReadinessFloor
 from migverify.runbook.events import RollbackState, RunState, StepState
 from migverify.runbook.graph import reached
 from migverify.runbook.history.past import PastRun
-from migverify.runbook.model import Policy, Runbook, RunbookKind, RunKind
+from migverify.runbook.kinds import RunbookKind, RunKind
+from migverify.runbook.model import ReadinessPolicy, Runbook
 from migverify.runbook.people import CLOCK_SKEW
 
 __all__ = [
@@ -200,33 +201,26 @@ def _nothing_void(drill: PastRun, id_: str, earlier: PastRun, void: Container[st
 BUILT_IN = ReadinessFloor()
 _DAY = 86_400.0
 
-_ASKED = (
-    ("drills_min", "drills_minimum"), ("clean_last", "clean_last"), ("same_runbook", "same_runbook"),
-    ("same_schema", "same_schema"), ("full_cast_last", "full_cast_last"), ("rollback_drills_min", "rollback_drills"),
-)  # fmt: skip
-"""Keys of the floor, and the fields of a runbook's policy that they are the least of."""
 
-
-def raised(policy: Policy, floor: ReadinessFloor) -> tuple[Policy, tuple[str, ...]]:
+def raised(rules: ReadinessPolicy, floor: ReadinessFloor) -> tuple[ReadinessPolicy, tuple[str, ...]]:
     """Return the stricter of both, and what asks for less: the configuration than what is built in, then the runbook.
 
     A runbook cannot lower what is asked of it; the configuration of the migration can, and that is said.
     """
-    named = ("max_age_days",)
+    needed = {key: getattr(floor, key) for key in DrillRules.model_fields}
     weaker = [
         f"migverify.yaml asks for less than what is built in: {key} {_text(getattr(floor, key))}, built in"
         f" {_text(getattr(BUILT_IN, key))}"
-        for key in (*(key for key, _ in _ASKED), *named)
-        if (getattr(floor, key) > getattr(BUILT_IN, key) if key in named
+        for key in (*needed, "max_age_days")
+        if (getattr(floor, key) > getattr(BUILT_IN, key) if key == "max_age_days"
             else getattr(floor, key) < getattr(BUILT_IN, key))
     ]  # fmt: skip
     weaker += [
-        f"the runbook asks for less, which does not count: {key} {_text(getattr(policy, own))}, needed"
-        f" {_text(getattr(floor, key))}"
-        for key, own in _ASKED if getattr(policy, own) < getattr(floor, key)
+        f"the runbook asks for less, which does not count: {key} {_text(getattr(rules, key))}, needed {_text(least)}"
+        for key, least in needed.items() if getattr(rules, key) < least
     ]  # fmt: skip
-    raised = {own: max(getattr(policy, own), getattr(floor, key)) for key, own in _ASKED}
-    return replace(policy, **raised), tuple(weaker)
+    stricter = {key: max(getattr(rules, key), least) for key, least in needed.items()}
+    return rules.model_copy(update=stricter), tuple(weaker)
 
 
 def _text(value: float | bool) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from migverify.errors import JournalError, StoreError
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.model import Runbook, RunbookKind, RunKind, StepKind
+from migverify.runbook.kinds import RunbookKind, RunKind, StepKind
+from migverify.runbook.model import Runbook
 from migverify.runbook.record.heads import Head, previous_of
 from migverify.runbook.record.run_store import RunStore
 

@@ -22,7 +22,8 @@ from migverify.runbook.history.past import (
     PastUndo,
     Undelivered,
 )
-from migverify.runbook.model import CASE_PARTS, RunbookKind, RunKind, Step
+from migverify.runbook.kinds import RunbookKind, RunKind
+from migverify.runbook.model import CASE_PARTS, Step
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER
 from migverify.runbook.record.heads import is_chained
 from migverify.runbook.state import DeliveryState, RunStatus, StepStatus, between
@@ -202,7 +203,7 @@ def _step(status: RunStatus, step: Step, facts: _Facts) -> PastStep:
         step.id, step.phase, step.kind, step.sha, step.times.plan, one.state, one.attempt,
         span.seconds if span is not None else None, span.exact if span is not None else True, tuple(bad),
         tuple(dict.fromkeys(facts.alarms.get(step.id, ()))), len(one.evidence), one.rollback, step.twin,
-        step.only_runs == (RunKind.ROLLBACK,),
+        step.only.runs == (RunKind.ROLLBACK,),
     )  # fmt: skip
 
 
@@ -247,7 +248,7 @@ def _undone(status: RunStatus, facts: _Facts) -> tuple[PastUndo, ...]:
 
 
 def _parts(status: RunStatus, facts: _Facts) -> tuple[tuple[PastPart, ...], tuple[str, ...]]:
-    named = {role.name: role.person for role in status.runbook.roles}
+    named = {name: role.person for name, role in status.runbook.roles.items()}
     parts: dict[PastPart, None] = {}
     people: dict[str, None] = {}
     for kind, id_, actor in facts.acts:

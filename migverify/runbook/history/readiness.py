@@ -31,7 +31,8 @@ from migverify.runbook.history.drills import (
 )
 from migverify.runbook.history.past import Damaged, Past, PastRun, past_runs
 from migverify.runbook.history.readiness_cases import case_reasons, required_cases
-from migverify.runbook.model import Runbook, RunbookKind, RunKind, Step, StepKind
+from migverify.runbook.kinds import RunbookKind, RunKind, StepKind
+from migverify.runbook.model import ReadinessPolicy, Runbook, Step
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER, same_name
 from migverify.runbook.record.run_store import RunStore
 
@@ -106,10 +107,15 @@ class _Ground:
     damaged: tuple[Damaged, ...]
     now: float
 
+    @property
+    def rules(self) -> ReadinessPolicy:
+        """What drills have to show."""
+        return self.runbook.policy.readiness
+
 
 def wanted_runbooks(runbook: Runbook) -> frozenset[str]:
     """Return the ids of the runbooks whose runs readiness looks at, besides the disaster recovery cases."""
-    return frozenset({runbook.id, *runbook.policy.rollback_runbooks})
+    return frozenset({runbook.id, *runbook.policy.readiness.rollback_runbooks})
 
 
 def readiness(
@@ -135,12 +141,13 @@ def readiness(
         The least that is required also where the runbook's own policy is weaker: built in, or of ``migverify.yaml``.
     """
     damaged = past.damaged if isinstance(past, Past) else ()
-    policy, weaker = raised(runbook.policy, floor)
-    asked, runs = replace(runbook, policy=policy), tuple(past)
+    rules, weaker = raised(runbook.policy.readiness, floor)
+    policy = runbook.policy.model_copy(update={"readiness": rules})
+    asked, runs = runbook.model_copy(update={"policy": policy}), tuple(past)
     why = {one.run: _why_not_counted(one, asked, now, floor) for one in runs if one.runbook == runbook.id}
     drills = tuple(one for one in runs if why.get(one.run) == "")
     fresh = tuple(one for one in runs if not too_old(one, now, floor) and one.chained)
-    kept = max(1, policy.clean_last)
+    kept = max(1, rules.clean_last)
     ground = _Ground(
         asked, floor, weaker, runs, fresh, drills, drills[-kept:], schema_fingerprint, cases, damaged, now
     )  # fmt: skip
@@ -176,7 +183,7 @@ def asker(
     """
 
     def ask(runbook: Runbook) -> tuple[bool, tuple[str, ...]]:
-        past = past_runs(room, wanted_runbooks(runbook), cases=bool(runbook.policy.dr_cases))
+        past = past_runs(room, wanted_runbooks(runbook), cases=bool(runbook.policy.readiness.dr_cases.required))
         found = readiness(runbook, past, now(), schema_fingerprint, cases, floor)
         return found.ready, found.reasons
 
@@ -227,7 +234,7 @@ def _journals(ground: _Ground) -> Condition:
 
 
 def _count(ground: _Ground) -> Condition:
-    least = ground.runbook.policy.drills_minimum
+    least = ground.rules.drills_min
     wants = f"{_drills(least)} that went through"
     if least <= 0:
         return _not_asked("drills", wants)
@@ -244,7 +251,7 @@ def _end(run: PastRun) -> str:
 
 
 def _clean(ground: _Ground) -> Condition:
-    wanted = ground.runbook.policy.clean_last
+    wanted = ground.rules.clean_last
     wants = f"{_last(wanted)} clean, for the steps as they are now"
     if wanted <= 0:
         return _not_asked("clean", wants)
@@ -262,9 +269,9 @@ def _clean(ground: _Ground) -> Condition:
 
 
 def _steps(ground: _Ground) -> Condition:
-    book, policy = ground.runbook, ground.runbook.policy
+    book, policy = ground.runbook, ground.rules
     wants = "every step that acts that night was run cleanly in a drill, or its twin was"
-    if policy.drills_minimum <= 0 and policy.clean_last <= 0:
+    if policy.drills_min <= 0 and policy.clean_last <= 0:
         return _not_asked("steps", wants)
     void = {one.run: frozenset(edits_since(one, book).voided) for one in ground.drills}
     night = [step for step in book.steps if _tonight(step, book) and acts(step)]
@@ -281,7 +288,7 @@ def _tonight(step: Step, book: Runbook) -> bool:
 
 def _same_runbook(ground: _Ground) -> Condition:
     wants = "the last drill ran this very runbook"
-    if not ground.runbook.policy.same_runbook:
+    if not ground.rules.same_runbook:
         return _not_asked("runbook", wants)
     if not ground.last:
         return _condition("runbook", wants, "there is no drill", ["there is no drill"], "Hold one.")
@@ -301,7 +308,7 @@ def _same_runbook(ground: _Ground) -> Condition:
 
 
 def _same_schema(ground: _Ground) -> Condition:
-    policy, now = ground.runbook.policy, ground.fingerprint
+    policy, now = ground.rules, ground.fingerprint
     wants = f"{_last(max(1, policy.clean_last))} ran on the schema of now"
     if not policy.same_schema:
         return _not_asked("schema", wants)
@@ -322,13 +329,13 @@ def _same_schema(ground: _Ground) -> Condition:
 
 def _persons(runbook: Runbook) -> Callable[[str], str]:
     """Return what tells who a name of an earlier cast is now: a person that is known by an alias is that person."""
-    known = {same_name(name): one.name for one in runbook.people for name in (*one.aliases, one.name)}
+    known = {same_name(name): one.name for one in runbook.people.values() for name in (*one.aliases, one.name)}
     return lambda name: known.get(same_name(name), same_name(name))
 
 
 def _full_cast(ground: _Ground) -> Condition:
     wants = "everybody of the night acted in the last drill, each from a login or with a key of their own"
-    if not ground.runbook.policy.full_cast_last:
+    if not ground.rules.full_cast_last:
         return _not_asked("cast", wants)
     if not ground.last:
         return _condition("cast", wants, "there is no drill", ["there is no drill"], "Hold one.")
@@ -361,8 +368,8 @@ def _not_distinct(drill: PastRun) -> Iterator[str]:
 
 def _roles_with_a_part(runbook: Runbook, drill: PastRun) -> Iterator[tuple[str, str]]:
     """Yield (role, person) of those who have something to say in a drill: DRI, reviewer, coordinator, owner."""
-    persons = {role.name: role.person for role in runbook.roles}
-    only = {role.name: role.only for role in runbook.roles}
+    persons = {name: role.person for name, role in runbook.roles.items()}
+    only = {name: role.only for name, role in runbook.roles.items()}
     named: dict[str, None] = {COORDINATOR: None}
     for step in runbook.steps:
         if not applies(step, drill.environment, drill.kind):
@@ -382,7 +389,7 @@ def _roles_with_a_part(runbook: Runbook, drill: PastRun) -> Iterator[tuple[str, 
 
 def _fresh_eyes(ground: _Ground) -> Condition:
     wants = "somebody played a role in the last drills who had not taken part before"
-    if not ground.runbook.policy.fresh_eyes_one:
+    if not ground.rules.fresh_eyes_one:
         return _not_asked("eyes", wants)
     who = _persons(ground.runbook)
     seen: set[str] = set()
@@ -398,11 +405,11 @@ def _fresh_eyes(ground: _Ground) -> Condition:
 
 
 def _rollbacks(ground: _Ground) -> Condition:
-    book, least = ground.runbook, ground.runbook.policy.rollback_drills
+    book, least = ground.runbook, ground.rules.rollback_drills_min
     wants = f"{_drills(least)} of the rollback, and every step's rollback carried out and verified in one"
     if least <= 0:
         return _not_asked("rollback", wants)
-    others = book.policy.rollback_runbooks
+    others = ground.rules.rollback_runbooks
     some = [one for one in ground.fresh if of_this_runbook(one, book) or _rolls_back(one, book)]
     why = {one.run: why_no_rollback_drill(one, others, book) for one in some}
     good = [one for one in some if not why[one.run]]
@@ -437,16 +444,17 @@ def _never_undone(ground: _Ground, runs: Iterable[PastRun]) -> tuple[list[str], 
 
 def _rolls_back(run: PastRun, runbook: Runbook) -> bool:
     same = all(runbook.instance[name] == value for name, value in run.instance.items() if name in runbook.instance)
-    return run.runbook in runbook.policy.rollback_runbooks and same
+    return run.runbook in runbook.policy.readiness.rollback_runbooks and same
 
 
 def _dr_cases(ground: _Ground) -> Condition:
-    policy = ground.runbook.policy
-    wants = f"disaster recovery cases passed in the last {policy.dr_max_age_days:g} days: {_some(policy.dr_cases)}"
-    if not policy.dr_cases:
+    rule = ground.rules.dr_cases
+    days = rule.max_age / 86_400
+    wants = f"disaster recovery cases passed in the last {days:g} days: {_some(rule.required)}"
+    if not rule.required:
         return _not_asked("cases", "disaster recovery cases passed")
-    required, unknown = required_cases(policy.dr_cases, ground.cases)
-    bad, passed = case_reasons(required, ground.runs, ground.now, policy.dr_max_age_days)
+    required, unknown = required_cases(rule.required, ground.cases)
+    bad, passed = case_reasons(required, ground.runs, ground.now, days)
     found = f"{len(passed)} of {len(required)} passed"
     do = "Run the cases (`migverify runbook run runbooks/dr/...`), outside production first."
     condition = _condition("cases", wants, found, [*bad, *unknown], do)

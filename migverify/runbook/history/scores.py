@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from migverify.runbook.events import RollbackState, RunState, StepState
 from migverify.runbook.history.drills import ENOUGH_ANSWERS
 from migverify.runbook.history.past import PastRun
-from migverify.runbook.model import RunKind, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
 
 __all__ = ["CORRECTNESS", "PROCESS", "Deduction", "Score", "ScoreRule", "correctness_score", "process_score"]
 

@@ -11,7 +11,7 @@ from migverify.runbook.events import Event, EventKind, RollbackState, RunState, 
 from migverify.runbook.history.past import past_runs
 from migverify.runbook.history.read import past_run
 from migverify.runbook.history.scores import Score, correctness_score, process_score
-from migverify.runbook.model import StepKind
+from migverify.runbook.kinds import StepKind
 from migverify.runbook.page.view import View, view
 from migverify.runbook.page.watch_run import drills_of
 from migverify.runbook.record.run_store import RunStore

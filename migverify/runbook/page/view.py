@@ -205,7 +205,7 @@ def _ordered(status: RunStatus) -> Runbook:
     book, needs = status.runbook, status.graph.needs
     if all(step.needs == needs[step.id] for step in book.steps):
         return book
-    return replace(book, steps=tuple(replace(step, needs=needs[step.id]) for step in book.steps))
+    return book.with_each_step(lambda step: step.model_copy(update={"needs": needs[step.id]}))
 
 
 def _ahead(status: RunStatus, book: Runbook, expected: Mapping[str, Estimate], now: Moment) -> Forecast:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import RunKind, Step
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Step
 from migverify.runbook.page.view_clock import ClockView, since
 from migverify.runbook.page.view_steps import with_backups
 from migverify.runbook.page.view_watch import ExecutorView

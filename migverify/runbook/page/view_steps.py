@@ -179,7 +179,7 @@ def step_view(
         tuple(evidence_view(recorded) for recorded in one.evidence), one.evidence_sha,
         people.approval_hash(status, step.id) if one.state is _S.AWAITING_REVIEW else "",
         tuple(Signed(g.person, g.of, g.hash, g.at.wall, g.signed, g.reason, g.answer) for g in one.approvals),
-        _missing(status, one, step, now), _waiver(one), step.point_of_no_return, step.write_stop,
+        _missing(status, one, step, now), _waiver(one), step.point_of_no_return or "", step.write_stop or "",
         tuple(check_words(check) for check in step.expect),
     )  # fmt: skip
 

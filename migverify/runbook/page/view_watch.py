@@ -111,7 +111,7 @@ def guards_of(status: RunStatus, now: Moment) -> tuple[GuardView, ...]:
     found = []
     for guard in (*status.runbook.guards, *rollback_rules(status.runbook)):
         armed = not status.over and ("*" in guard.armed_in or bool(phases.intersection(guard.armed_in)))
-        found.append(_guard(status, guard.id, check_words(guard.check), guard.every, now, armed=armed))
+        found.append(_guard(status, guard.id, check_words(guard), guard.every, now, armed=armed))
     known = {one.id for one in found}
     others = [id_ for id_ in dict.fromkeys((*status.guards, *status.hold_guards)) if id_ not in known]
     found += [_guard(status, id_, "", None, now, armed=not status.over) for id_ in others]

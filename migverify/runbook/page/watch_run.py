@@ -13,7 +13,7 @@ from migverify.runbook.clock import Clock, Moment, system_clock
 from migverify.runbook.definition.forecast import NO_DRILLS, Drills
 from migverify.runbook.history.drills import counts_as_drill, of_this_runbook
 from migverify.runbook.history.past import Past, drill_seconds, past_runs
-from migverify.runbook.model import RunKind
+from migverify.runbook.kinds import RunKind
 from migverify.runbook.page.view import Pulse, View, as_json, view
 from migverify.runbook.record.lease import LIFE, TOLERANCE, Lease, LeaseWatch
 from migverify.runbook.record.run_store import LAST, RunStore
@@ -150,5 +150,5 @@ def _number(past: Past, status: RunStatus) -> str:
     own = next((one for one in past if one.run == status.run), None)
     if own is not None and own.autopilot:
         return ""
-    number, required = len(before) + 1, status.runbook.policy.drills_minimum
+    number, required = len(before) + 1, status.runbook.policy.readiness.drills_min
     return f"{number}/{required}" if number <= required else str(number)

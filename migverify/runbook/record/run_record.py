@@ -20,7 +20,8 @@ from migverify.errors import JournalError, UsageError
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import Event, EventKind
 from migverify.runbook.fold.table import fold
-from migverify.runbook.model import Runbook, RunKind
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Runbook
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.frozen import runbook_as_json
 from migverify.runbook.record.heads import PREVIOUS, Head

@@ -16,7 +16,8 @@ from migverify.errors import StoreError, UsageError
 from migverify.model import Tls
 from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event
-from migverify.runbook.model import Runbook, RunKind
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Runbook
 from migverify.runbook.record.chain import JournalProblem
 from migverify.runbook.record.heads import Head, note_begun, runs_begun
 from migverify.runbook.record.journal import RunJournal

@@ -17,7 +17,8 @@ from migverify.errors import UsageError
 from migverify.runbook.actions.action import Registry
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import OnFail, Runbook, RunKind, StepKind
+from migverify.runbook.kinds import OnFail, RunKind, StepKind
+from migverify.runbook.model import Runbook
 from migverify.runbook.people import COORDINATOR
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.lease import RunLease
@@ -182,7 +183,7 @@ def why_blocked(status: RunStatus, now: Moment) -> str:
     if status.state is RunState.HELD:
         return "" if _held_by_guards(status) else "the run is held"
     steps = status.runbook.steps
-    if any(status.definition(one.id).on_fail is OnFail.RETRY for one in open_):
+    if any(status.definition(one.id).on_fail.then is OnFail.RETRY for one in open_):
         return ""  # it is tried again after its backoff
     waits = [step for step in steps if status.steps[step.id].state in (StepState.RUNNING, StepState.VERIFYING)]
     if any(not step.by_hand for step in waits):

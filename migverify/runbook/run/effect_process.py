@@ -16,18 +16,20 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from migverify.codec import parse_json
 from migverify.errors import StoreError
 from migverify.runbook.actions.action import ActionResult, Context, Outcome, Registry
-from migverify.runbook.model import Effect
 from migverify.runbook.record.process_lock import MARK, adopt_orphans, read_record, write_record
 from migverify.secrets import remember_environment, without_secrets
 
+if TYPE_CHECKING:
+    from migverify.runbook.model import Effect  # the process of an effect is there in half the time without models
+
 __all__ = ["Carrier", "in_own_process"]
 
-Carrier = Callable[[Registry, Effect, Context, Callable[[], None]], ActionResult]
+Carrier = Callable[[Registry, "Effect", Context, Callable[[], None]], ActionResult]
 """Carries an effect out: (registry, effect, context, a last look at the lease, which raises FencedError)."""
 _READY, _GO = b"ready\n", b"go\n"
 _POLL = 0.05

@@ -26,7 +26,8 @@ from migverify.runbook.clock import Moment
 from migverify.runbook.definition.forecast import NO_DRILLS, Drills
 from migverify.runbook.definition.hashing import changed_scripts
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
-from migverify.runbook.model import Check, Effect, RunKind, Step, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Check, Effect, Step
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.lease import RunLease
 from migverify.runbook.record.process_lock import EffectFiles, at_work, process_lock, statements_of
@@ -75,7 +76,9 @@ class Executor:
         self._config, self._pause = config, pause
         self.watching = Watching(self, readiness)
         self._undoing, self.failures = Undoing(self), FailureHandling(self)
-        self.outbox = Outbox(record, lease, [open_sink(one) for one in record.status.runbook.sinks], drills=drills)
+        self.outbox = Outbox(
+            record, lease, [open_sink(one) for one in record.status.runbook.sinks.values()], drills=drills
+        )
 
     @property
     def status(self) -> RunStatus:

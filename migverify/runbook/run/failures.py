@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from migverify.runbook.actions.action import CheckOutcome
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.model import OnFail, Repeat, Step
+from migverify.runbook.kinds import OnFail, Repeat
+from migverify.runbook.model import Step
 from migverify.runbook.run.machine import steps_to_undo
 from migverify.runbook.run.working import Key, seconds_for, verdict_of
 from migverify.runbook.state import OVER, RunStatus, StepStatus, between
@@ -39,17 +40,17 @@ class FailureHandling:
             self._in_doubt(step, one)
         elif one.rejected:
             self._hold(one, f"{id_} was {one.reason}")
-        elif step.on_fail is OnFail.RETRY:
+        elif step.on_fail.then is OnFail.RETRY:
             self._retry(step, one)
-        elif step.on_fail is OnFail.ROLLBACK:
+        elif step.on_fail.then is OnFail.ROLLBACK:
             self._roll_back(one)
-        elif step.on_fail is OnFail.GOTO and step.goto:
-            target = status.steps.get(step.goto)
+        elif step.on_fail.then is OnFail.GOTO and step.on_fail.goto:
+            target = status.steps.get(step.on_fail.goto)
             if target is not None and target.state in (StepState.PENDING, StepState.READY):
-                self._write(one, _K.WENT, to=step.goto, reason=one.reason)
+                self._write(one, _K.WENT, to=step.on_fail.goto, reason=one.reason)
             else:
-                self._hold(one, f"{id_} failed, and {step.goto} cannot be gone to")
-        elif step.on_fail is not OnFail.SKIP:  # else two persons waive it, or have it tried again
+                self._hold(one, f"{id_} failed, and {step.on_fail.goto} cannot be gone to")
+        elif step.on_fail.then is not OnFail.SKIP:  # else two persons waive it, or have it tried again
             self._hold(one, f"{id_}: {one.state.value}: {one.reason}")
 
     def _write(self, one: StepStatus, kind: EventKind, **data: object) -> None:
@@ -74,10 +75,10 @@ class FailureHandling:
         self._hold(one, f"nobody knows whether the effect of {one.id} happened, and {why}: two persons have to say")
 
     def _retry(self, step: Step, one: StepStatus) -> None:
-        if one.attempt > step.retries:
+        if one.attempt > step.on_fail.times:
             self._hold(one, f"{one.id}: {one.state.value} {one.attempt} times: {one.reason}")
             return
-        backoff, now = step.backoff * 2 ** (one.attempt - 1), self._executor.record.now()
+        backoff, now = step.on_fail.backoff * 2 ** (one.attempt - 1), self._executor.record.now()
         early = one.ended is not None and between(one.ended, now).seconds < backoff
         if early or self._executor.status.state is not RunState.RUNNING:
             return

@@ -109,7 +109,7 @@ class Guarding:
                 due_at = now + min(0.2, guard.every)
                 continue
             due = 1 + int((now - due_at) / guard.every)  # more than one when the last answer took too long
-            answer = ask(self._registry, guard.check, self._context(seconds_for(guard.check)))
+            answer = ask(self._registry, guard, self._context(seconds_for(guard)))
             self._answers.put((guard.id, answer, due))
             due_at += due * guard.every
 
@@ -144,7 +144,7 @@ class Guarding:
             return None
         answer = known.answer
         if now - max(known.at, known.armed_since) > _patience(guard):
-            answer = CheckOutcome(guard.check.action, "inconclusive", f"no answer for {now - known.at:.0f} s")
+            answer = CheckOutcome(guard.action, "inconclusive", f"no answer for {now - known.at:.0f} s")
             changed = changed or known.written_state != "inconclusive"
         if answer is None or not changed:
             return None
@@ -165,10 +165,10 @@ class Guarding:
             return ""
         # A breach may last for `for`; not knowing may not: it could be any breach.
         failing = time.monotonic() - (known.failing_since or time.monotonic())
-        if answer.state == "fail" and failing < guard.check.for_seconds:
+        if answer.state == "fail" and failing < guard.for_seconds:
             return ""
         return f"guard {guard.id} {'fails' if answer.state == 'fail' else 'tells nothing'}: {answer.text}"
 
 
 def _patience(guard: Guard) -> float:
-    return max(3 * guard.every, guard.every + seconds_for(guard.check))
+    return max(3 * guard.every, guard.every + seconds_for(guard))

@@ -17,7 +17,7 @@ from migverify.runbook.events import Event, EventKind, RollbackState, RunState, 
 from migverify.runbook.fold.moves import EXECUTOR
 from migverify.runbook.fold.run import why_not_end
 from migverify.runbook.fold.table import fold
-from migverify.runbook.model import Repeat, StepKind
+from migverify.runbook.kinds import Repeat, StepKind
 from migverify.runbook.record import signatures
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.state import SIGNED_BY_ALL, RunStatus
@@ -415,7 +415,7 @@ def _signature_problem(status: RunStatus, actor: Actor, of: str, step: str, answ
     if not actor.signature:
         return "the runbook wants signed approvals" if status.runbook.policy.signed_approvals else ""
     name = status.cast.person(actor.name)
-    person = next((one for one in status.runbook.people if one.name == name), None)
+    person = status.runbook.people.get(name or "")
     if person is None:
         return f"{actor.name!r} is none of the runbook's people"
     try:

@@ -14,7 +14,8 @@ from typing import Any
 from migverify.runbook import people
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import RollbackState, RunState, StepState
-from migverify.runbook.model import OnFail, Repeat, RunKind, Step, StepKind
+from migverify.runbook.kinds import OnFail, Repeat, RunKind, StepKind
+from migverify.runbook.model import Step
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor, Decision, Refusal
@@ -292,7 +293,7 @@ class _Pending:
             if one.handled or status.order is not None:
                 yield self._in_doubt(step, choice=False)
             return
-        if not one.handled and step.on_fail is not OnFail.SKIP:
+        if not one.handled and step.on_fail.then is not OnFail.SKIP:
             return  # the executor is about to do what `on_fail` says
         if self._can_retry(step):
             what = f"have the checks of {step.id} asked again" if one.effect_done else f"have {step.id} tried again"

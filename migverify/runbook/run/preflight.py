@@ -26,7 +26,8 @@ from migverify.runbook.conditions import rollback_rules
 from migverify.runbook.definition.findings import LintFinding
 from migverify.runbook.graph import graph_of, reached
 from migverify.runbook.history.readiness import Readiness
-from migverify.runbook.model import Check, Effect, Guard, Runbook, RunKind, Sink, Step, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Check, Effect, Guard, Runbook, Sink, Step
 from migverify.runbook.run.working import seconds_for
 from migverify.runbook.state import RunStatus
 
@@ -95,7 +96,7 @@ def linted(findings: Iterable[LintFinding]) -> Iterator[Item]:
 def people_of(runbook: Runbook, kind: RunKind) -> Iterator[Item]:
     """Yield for each role of this kind of run whether somebody plays it, and who else could."""
     cast = make_cast(runbook, kind)
-    keys = {person.name: person.ssh_key for person in runbook.people}
+    keys = {name: person.ssh_key for name, person in runbook.people.items()}
     for role, held in cast.declared.items():
         if not held:
             yield Item("people", role, "fail", "nobody plays it", "Name a person under `roles`.")
@@ -151,7 +152,7 @@ def _uses(runbook: Runbook, kind: RunKind) -> Iterator[tuple[str, Effect | Check
             some += [back.effect, *back.verify]
         yield from ((step.id, one) for one in some if one is not None)
     for guard in (*runbook.guards, *rollback_rules(runbook)):
-        yield f"guard {guard.id}", guard.check
+        yield f"guard {guard.id}", guard
 
 
 def programs_of(runbook: Runbook, kind: RunKind) -> Iterator[Item]:
@@ -212,7 +213,7 @@ def questions_of(runbook: Runbook, kind: RunKind, *, everything: bool = False) -
     steps = _steps(runbook, kind)
     first = steps[0].phase if steps else ""
     for guard in (*runbook.guards, *rollback_rules(runbook)):
-        yield Question("guards", guard.id, guard.check, "" if _soon(guard, first) else _when(guard))
+        yield Question("guards", guard.id, guard, "" if _soon(guard, first) else _when(guard))
     acted = _behind_an_act(runbook, kind)
     steady = runbook.case.steps.get("steady") if runbook.case is not None else None
     for step in steps:
@@ -257,7 +258,7 @@ def asked(questions: Sequence[Question], registry: Registry, config: Path | None
 # -- sinks, window, readiness -----------------------------------------------------------------------------------------
 
 
-def sinks_of(sinks: Sequence[Sink], run: str, now: float, *, announce: bool) -> Iterator[Item]:
+def sinks_of(sinks: Iterable[Sink], run: str, now: float, *, announce: bool) -> Iterator[Item]:
     """Yield for each sink whether an announcement would get through.
 
     Parameters

@@ -14,7 +14,8 @@ from migverify.runbook import conditions as c
 from migverify.runbook.announce.reminders import Reminders
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import EventKind, RollbackState, RunState
-from migverify.runbook.model import Runbook, RunKind
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Runbook
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.run.guarding import Guarding, GuardReport, armed_phases
 from migverify.runbook.run.machine import steps_to_undo

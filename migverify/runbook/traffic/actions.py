@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from migverify.errors import MigverifyError
-from migverify.runbook.actions.action import Action, ActionKind, ActionResult, Argument, Context, Outcome, Registry
-from migverify.runbook.model import Check
+from migverify.runbook.actions.action import (
+    Action,
+    ActionKind,
+    ActionResult,
+    Argument,
+    Bounds,
+    Context,
+    Outcome,
+    Registry,
+)
 from migverify.runbook.traffic.change import ChangeResult, abort, change, look
 from migverify.runbook.traffic.command import CommandDriver
 from migverify.runbook.traffic.document import NginxPart, Traffic, load_traffic
@@ -31,7 +39,7 @@ _FILE = Argument("traffic", "text", "The traffic file (traffic/v1).", required=T
 _SHARE = Argument("share", "number", "Share of the new side in percent.", required=True)
 _LEAST = Argument("min_requests", "number", "With fewer requests on the new side nothing is said; default: 100.")
 _TIMEOUT = Argument("timeout", "number", "Seconds that the answer may take.")
-_YES = Check("", equals="true")
+_YES = Bounds(equals="true")
 
 _Ask = Callable[[Traffic, Driver, Mapping[str, Any], Context], ActionResult]
 

@@ -125,23 +125,32 @@ def answered(check: Check, *, timeout: float = 20.0) -> CheckOutcome:
 
 def test_checks_of_commands() -> None:
     ends = {"argv": python("import sys; sys.exit(4)")}
-    assert answered(Check("command.exit", ends)).state == "fail"
-    assert answered(Check("command.exit", ends, equals="4")).state == "pass"
-    assert answered(Check("command.exit", {"argv": python("1")})).state == "pass"
-    assert answered(Check("command.exit", {"argv": ["/no/such"]})).state == "inconclusive"
+    assert answered(Check(action="command.exit", arguments=ends)).state == "fail"
+    assert answered(Check(action="command.exit", arguments=ends, equals="4")).state == "pass"
+    assert answered(Check(action="command.exit", arguments={"argv": python("1")})).state == "pass"
+    assert answered(Check(action="command.exit", arguments={"argv": ["/no/such"]})).state == "inconclusive"
     killed = {"argv": python("import os; os.kill(os.getpid(), 9)")}
-    assert answered(Check("command.exit", killed, minimum=-100)).state == "inconclusive"
-    assert answered(Check("command.output", {"argv": python("print(7)")}, maximum=7)).state == "pass"
-    assert answered(Check("command.output", {"argv": python("print(7.5)")}, maximum=7)).state == "fail"
-    assert answered(Check("command.output", {"argv": python("print('frozen')")}, equals="frozen")).state == "pass"
-    assert answered(Check("command.output", {"argv": python("print('x')")}, maximum=7)).state == "inconclusive"
+    assert answered(Check(action="command.exit", arguments=killed, minimum=-100)).state == "inconclusive"
+    assert answered(Check(action="command.output", arguments={"argv": python("print(7)")}, maximum=7)).state == "pass"
+    assert answered(Check(action="command.output", arguments={"argv": python("print(7.5)")}, maximum=7)).state == "fail"
+    assert (
+        answered(Check(action="command.output", arguments={"argv": python("print('frozen')")}, equals="frozen")).state
+        == "pass"
+    )
+    assert (
+        answered(Check(action="command.output", arguments={"argv": python("print('x')")}, maximum=7)).state
+        == "inconclusive"
+    )
     for nothing in ("1", "print('nan')", "import sys; print(1); sys.exit(1)"):
-        assert answered(Check("command.output", {"argv": python(nothing)}, maximum=7)).state == "inconclusive"
+        assert (
+            answered(Check(action="command.output", arguments={"argv": python(nothing)}, maximum=7)).state
+            == "inconclusive"
+        )
 
 
 def test_an_effect_is_never_asked_as_a_check(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    assert answered(Check("command", {"argv": ["touch", str(mark)]})).state == "inconclusive"
+    assert answered(Check(action="command", arguments={"argv": ["touch", str(mark)]})).state == "inconclusive"
     assert not mark.exists()
 
 
@@ -151,7 +160,7 @@ def test_an_action_that_breaks_is_an_outcome() -> None:
 
     registry = built_in()
     registry.register(Action("broken", ActionKind.CHECK, "", (), broken))
-    assert ask(registry, Check("broken", maximum=1), context()).state == "inconclusive"
+    assert ask(registry, Check(action="broken", maximum=1), context()).state == "inconclusive"
     assert registry.run("broken", {}, context()).text == "ZeroDivisionError: oops"
 
 
@@ -168,7 +177,7 @@ BOUND = st.none() | st.floats(allow_nan=True, allow_infinity=True)
 def test_a_pass_means_that_every_bound_holds(
     value: Any, low: float | None, high: float | None, equal: str | None
 ) -> None:
-    check = Check("x", {}, low, high, equal)
+    check = Check(action="x", arguments={}, minimum=low, maximum=high, equals=equal)
     state = judge(check, ActionResult(Outcome.OK, "", value)).state
     if state != "pass":
         return
@@ -184,7 +193,10 @@ def test_a_pass_means_that_every_bound_holds(
 
 @given(BAD, BOUND, st.floats() | st.text())
 def test_an_outcome_other_than_ok_never_passes(outcome: Outcome, high: float | None, value: Any) -> None:
-    assert judge(Check("x", {}, None, high), ActionResult(outcome, "", value)).state == "inconclusive"
+    assert (
+        judge(Check(action="x", arguments={}, minimum=None, maximum=high), ActionResult(outcome, "", value)).state
+        == "inconclusive"
+    )
 
 
 def test_waits_end_in_time_or_when_canceled() -> None:
@@ -201,14 +213,14 @@ def test_a_check_must_hold_without_a_break() -> None:
     registry.register(
         Action("lag", ActionKind.CHECK, "", (), lambda _a, _c: ActionResult(Outcome.OK, "", next(values)))
     )
-    check = Check("lag", maximum=5, for_seconds=0.3)
+    check = Check(action="lag", maximum=5, for_seconds=0.3)
     (answer,) = ask_all(registry, [check], lambda _check: context(), threading.Event(), 20.0)
     assert answer.state == "pass"
-    bad = Check("lag", minimum=5, for_seconds=0.3)
+    bad = Check(action="lag", minimum=5, for_seconds=0.3)
     (answer,) = ask_all(registry, [bad], lambda _check: context(), threading.Event(), 0.2)
     assert answer.state == "fail"
     (answer,) = ask_all(
-        registry, [Check("lag", maximum=5, for_seconds=60)], lambda _c: context(), threading.Event(), 0.2
+        registry, [Check(action="lag", maximum=5, for_seconds=60)], lambda _c: context(), threading.Event(), 0.2
     )
     assert answer.state == "inconclusive"
     assert "of 60 s" in answer.text
@@ -221,7 +233,9 @@ def test_no_answers_are_inconclusive() -> None:
 
 
 def test_a_command_of_migverify_is_believed_only_when_code_and_text_agree(tmp_path: Path) -> None:
-    check = Check("migverify", {"arguments": ["tables", "verify", "--config", str(tmp_path / "none.yaml")]})
+    check = Check(
+        action="migverify", arguments={"arguments": ["tables", "verify", "--config", str(tmp_path / "none.yaml")]}
+    )
     answer = ask(full_registry(), check, context(60))
     assert answer.state == "inconclusive"
     assert answer.evidence["exit"] == 2

@@ -20,19 +20,17 @@ from migverify.runbook.announce.words import LONGEST, forecast_end, rollback_tex
 from migverify.runbook.definition.forecast import Drills
 from migverify.runbook.events import EventKind, RunState, StepState
 from migverify.runbook.history.past import past_runs
+from migverify.runbook.kinds import OnFail, Repeat, RunKind, StepKind
 from migverify.runbook.model import (
     Announcements,
+    Applies,
     Budgets,
     Check,
     Effect,
-    Guard,
-    OnFail,
-    Repeat,
+    Failure,
     Rollback,
-    RunKind,
     RunWindow,
     Sink,
-    StepKind,
     Times,
 )
 from migverify.runbook.record.heads import Head, check_heads, head_text, heads_in
@@ -42,10 +40,13 @@ from migverify.runbook.run import machine
 from tests.unit.runbook.test_runbook_fold import DIE, FAULTS, WORDS
 from tests.unit.runbook_hooks import told
 from tests.unit.runbook_places import rewrite, saved
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PLACE, Room, is_set, manual, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, Room, guard_of, is_set, manual, step
 from tests.unit.runbook_runs import runbook as plain
 
-SINKS = (Sink("chat", "file", {"path": "/nowhere"}), Sink("page", "file", {"path": "/nowhere"}))
+SINKS = (
+    Sink(name="chat", kind="file", arguments={"path": "/nowhere"}),
+    Sink(name="page", kind="file", arguments={"path": "/nowhere"}),
+)
 FAILED = ActionResult(Outcome.FAILED, "exit code 1")
 
 
@@ -70,7 +71,9 @@ def body(room: Room, what: str) -> str:
 
 
 def test_a_step_has_two_voices_at_its_start_and_two_at_its_end(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", times=Times(20, 60)), step("b", times=Times(30), needs=("a",))))
+    room = Room(
+        tmp_path, runbook(step("a", times=Times(plan=20, maximum=60)), step("b", times=Times(plan=30), needs=("a",)))
+    )
     room.man()
     room.play("a")
     assert whats(room) == ["run started", "called", "started", "done", "accepted"]
@@ -83,7 +86,9 @@ def test_a_step_has_two_voices_at_its_start_and_two_at_its_end(tmp_path: Path) -
 
 
 def test_fields_beside_the_text_say_of_what_it_is(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", times=Times(20, 60)), step("b", times=Times(30), needs=("a",))))
+    room = Room(
+        tmp_path, runbook(step("a", times=Times(plan=20, maximum=60)), step("b", times=Times(plan=30), needs=("a",)))
+    )
     executor = room.man()
     room.play("a")
     event = executor.write(EventKind.ANNOUNCED, step="a", of=1, what="called", text="x", sinks=["chat"])
@@ -101,8 +106,8 @@ def test_fields_beside_the_text_say_of_what_it_is(tmp_path: Path) -> None:
 
 def test_a_sink_takes_only_the_kinds_that_it_names(tmp_path: Path) -> None:
     sinks = (
-        Sink("chat", "file", {"path": "/nowhere", "only": ["step", "run"]}),
-        Sink("page", "file", {"path": "/nowhere", "only": ["urgent"]}),
+        Sink(name="chat", kind="file", arguments={"path": "/nowhere", "only": ["step", "run"]}),
+        Sink(name="page", kind="file", arguments={"path": "/nowhere", "only": ["urgent"]}),
     )
     room = Room(tmp_path, runbook(step("a"), sinks=sinks))
     room.world.outcomes["set a"] = [FAILED]
@@ -146,13 +151,14 @@ def test_a_step_without_reviewer_is_done_and_nobody_accepts_it(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("keys", "missing"),
     [
-        (Announcements(start=False), {"called", "started"}), (Announcements(end=False), {"done", "accepted"}),
-        (Announcements(late=False), {"late"}), (Announcements(False, False, False), {"called", "started", "done",
-                                                                                       "accepted", "late"}),
+        (Announcements(start=False), {"called", "started"}),
+        (Announcements(end=False), {"done", "accepted"}),
+        (Announcements(late=False), {"late"}),
+        (Announcements(start=False, end=False, late=False), {"called", "started", "done", "accepted", "late"}),
     ],
-)  # fmt: skip
+)
 def test_a_step_says_which_moments_are_announced(tmp_path: Path, keys: Announcements, missing: set[str]) -> None:
-    room = Room(tmp_path, runbook(manual("m", announce=keys, times=Times(5))))
+    room = Room(tmp_path, runbook(manual("m", announce=keys, times=Times(plan=5))))
     room.man()
     room.say(machine.call, ALICE, "m")
     room.say(machine.start, BOB, "m")
@@ -187,7 +193,7 @@ def test_of_a_sink_that_is_not_there_nothing_is_lost(tmp_path: Path) -> None:
      (ActionResult(Outcome.NO_DATA, "nothing came"), "inconclusive")],
 )  # fmt: skip
 def test_what_went_wrong_is_told_whatever_the_step_says(tmp_path: Path, result: ActionResult, what: str) -> None:
-    room = Room(tmp_path, runbook(step("a", announce=Announcements(False, False, False))))
+    room = Room(tmp_path, runbook(step("a", announce=Announcements(start=False, end=False, late=False))))
     room.world.outcomes["set a"] = [result]
     room.man()
     room.say(machine.call, ALICE, "a")
@@ -201,7 +207,7 @@ def test_what_went_wrong_is_told_whatever_the_step_says(tmp_path: Path, result: 
 
 
 def test_late_says_how_long_it_runs_and_over_its_maximum_it_has_timed_out(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(manual("m", times=Times(5, 60)), step("b")))
+    room = Room(tmp_path, runbook(manual("m", times=Times(plan=5, maximum=60)), step("b")))
     room.man()
     room.say(machine.call, ALICE, "m")
     room.say(machine.start, BOB, "m")
@@ -214,7 +220,7 @@ def test_late_says_how_long_it_runs_and_over_its_maximum_it_has_timed_out(tmp_pa
 
 
 def test_who_is_waited_for_is_named(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", announce=Announcements(False, False, False, ("page",)))))
+    room = Room(tmp_path, runbook(step("a", announce=Announcements(start=False, end=False, late=False, to=("page",)))))
     room.man()
     room.say(machine.call, ALICE, "a")
     room.later(185)
@@ -225,7 +231,7 @@ def test_who_is_waited_for_is_named(tmp_path: Path) -> None:
 
 
 def test_rejections_retries_and_waivers_name_who_said_it(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", repeat=Repeat.YES, on_fail=OnFail.SKIP), step("b")))
+    room = Room(tmp_path, runbook(step("a", repeat=Repeat.YES, on_fail=Failure(unbounded=OnFail.SKIP)), step("b")))
     room.man()
     room.say(machine.call, ALICE, "a")
     room.say(machine.start, BOB, "a")
@@ -246,7 +252,12 @@ def test_rejections_retries_and_waivers_name_who_said_it(tmp_path: Path) -> None
 
 def test_a_rollback_is_told_from_its_order_to_its_end(tmp_path: Path) -> None:
     def undo(id_: str) -> Rollback:
-        return Rollback(Effect("world.unset", {"name": id_}), "", (Check("world.is_not", {"name": id_}),), plan=15.0)
+        return Rollback(
+            effect=Effect(action="world.unset", arguments={"name": id_}),
+            instruction="",
+            verify=(Check(action="world.is_not", arguments={"name": id_}),),
+            plan=15.0,
+        )
 
     room = Room(tmp_path, runbook(*(step(id_, rollback=undo(id_)) for id_ in "abc")))
     room.man()
@@ -264,7 +275,10 @@ def test_a_rollback_is_told_from_its_order_to_its_end(tmp_path: Path) -> None:
 
 
 def test_an_undoing_by_hand_tells_its_dri_what_to_do(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", rollback=Rollback(None, "Unset\nit.", (is_set("x"),))), step("b")))
+    room = Room(
+        tmp_path,
+        runbook(step("a", rollback=Rollback(effect=None, instruction="Unset\nit.", verify=(is_set("x"),))), step("b")),
+    )
     room.man()
     room.play("a")
     room.say(machine.rollback, DANA, "back")
@@ -276,7 +290,11 @@ def test_an_undoing_by_hand_tells_its_dri_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_rollback_that_is_not_verified_is_told(tmp_path: Path) -> None:
-    undo = Rollback(Effect("world.unset", {"name": "a"}), "", (Check("world.value", {"name": "nothing"}, maximum=1),))
+    undo = Rollback(
+        effect=Effect(action="world.unset", arguments={"name": "a"}),
+        instruction="",
+        verify=(Check(action="world.value", arguments={"name": "nothing"}, maximum=1),),
+    )
     room = Room(tmp_path, runbook(step("a", rollback=undo), step("b")))
     room.man()
     room.play("a")
@@ -286,9 +304,14 @@ def test_a_rollback_that_is_not_verified_is_told(tmp_path: Path) -> None:
 
 
 def test_the_latest_moment_to_decide_is_beside_every_text(tmp_path: Path) -> None:
-    undo = Rollback(Effect("world.unset", {"name": "a"}), "", (is_set("x"),), plan=100.0)
+    undo = Rollback(
+        effect=Effect(action="world.unset", arguments={"name": "a"}), instruction="", verify=(is_set("x"),), plan=100.0
+    )
     book = runbook(
-        step("a", rollback=undo), step("b"), window=RunWindow(1.8e9 - 10, 1.8e9 + 3600), budgets=Budgets(margin=60.0)
+        step("a", rollback=undo),
+        step("b"),
+        window=RunWindow(opens=1.8e9 - 10, closes=1.8e9 + 3600),
+        budgets=Budgets(margin=60.0),
     )
     room = Room(tmp_path, book)
     room.man()
@@ -317,7 +340,9 @@ def test_a_takeover_and_a_step_in_doubt_are_told(tmp_path: Path) -> None:
 
 
 def test_a_guard_is_told_when_its_answer_changes(tmp_path: Path) -> None:
-    guard = Guard("lag", Check("world.value", {"name": "lag"}, maximum=5), 0.01, ("*",), "hold", "hold", PLACE)
+    guard = guard_of(
+        "lag", Check(action="world.value", arguments={"name": "lag"}, maximum=5), 0.01, armed_in=("*",), on_fail="hold"
+    )
     room = Room(tmp_path, runbook(manual("m"), guards=(guard,)))
     room.world.values["lag"] = 1.0
     executor = room.man()
@@ -358,7 +383,9 @@ def test_a_role_that_is_handed_over_is_told(tmp_path: Path) -> None:
 
 
 def test_the_head_of_the_journal_is_told_at_the_end_of_phases_and_of_the_run(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a"), step("b", phase="q"), step("x", phase="q", only_environments=("prod",))))
+    room = Room(
+        tmp_path, runbook(step("a"), step("b", phase="q"), step("x", phase="q", only=Applies(environments=("prod",))))
+    )
     room.man()
     room.play("a", "b")
     found = [(event, one) for event, one in told(saved(room.record)) if one.what == "head"]
@@ -381,7 +408,9 @@ def test_a_dry_run_tells_its_beginning_and_its_end(tmp_path: Path) -> None:
 
 
 def test_a_step_of_kind_announce_says_its_own_words_in_any_case(tmp_path: Path) -> None:
-    words = manual("n", kind=StepKind.ANNOUNCE, instruction="Writes stop in 5 minutes.", announce=Announcements(False))
+    words = manual(
+        "n", kind=StepKind.ANNOUNCE, instruction="Writes stop in 5 minutes.", announce=Announcements(start=False)
+    )
     room = Room(tmp_path, runbook(words))
     room.man()
     room.say(machine.call, ALICE, "n")
@@ -409,9 +438,11 @@ def test_times_are_spelled_as_people_say_them() -> None:
 
 def eventful() -> Any:
     return runbook(
-        step("a", on_fail=OnFail.RETRY, retries=1, repeat=Repeat.YES), manual("m", times=Times(5, 60)),
-        step("b", on_fail=OnFail.SKIP, phase="q"), step("c", phase="q", needs=("m",), on_fail=OnFail.ROLLBACK),
-    )  # fmt: skip
+        step("a", on_fail=Failure(retry=1), repeat=Repeat.YES),
+        manual("m", times=Times(plan=5, maximum=60)),
+        step("b", on_fail=Failure(unbounded=OnFail.SKIP), phase="q"),
+        step("c", phase="q", needs=("m",), on_fail=Failure(unbounded=OnFail.ROLLBACK)),
+    )
 
 
 @given(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,14 @@ from hypothesis import strategies as st
 from migverify.errors import UsageError
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.model import Approval, Check, Guard, OnFail, Policy, Rollback, RunKind, StepKind
+from migverify.runbook.kinds import OnFail, RunKind, StepKind
+from migverify.runbook.model import Applies, Approval, Check, Failure, Policy, Rollback
 from migverify.runbook.people import shared_logins
 from migverify.runbook.record.lease import take
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run.autopilot import LOGIN, PilotedExecutor, next_action, refuse_unfit
 from migverify.runbook.state import RunStatus
-from tests.unit.runbook_runs import PEOPLE, PLACE, World, here, is_set, manual, runbook, step
+from tests.unit.runbook_runs import PEOPLE, World, guard_of, here, is_set, manual, replace, runbook, step
 
 FAILED = ActionResult(Outcome.FAILED, "no")
 
@@ -44,7 +44,7 @@ def kinds(folder: Path) -> set[EventKind]:
 def test_a_run_is_played_to_its_end(tmp_path: Path) -> None:
     decision = manual("go", kind=StepKind.DECISION, dri="decision_owner", requires=("a",))
     both = Approval(minimum=1, before="both")
-    book = runbook(step("a", approval=both), decision, step("x", only_environments=("prod",)), step("b"))
+    book = runbook(step("a", approval=both), decision, step("x", only=Applies(environments=("prod",))), step("b"))
     status = fly(tmp_path, book)
     assert status.state is RunState.COMPLETED
     assert [status.steps[id_].state for id_ in ("a", "go", "x", "b")] == [
@@ -75,7 +75,7 @@ def test_what_did_not_pass_is_never_accepted(tmp_path: Path, bad: str) -> None:
     elif bad == "check":
         one = step("a", expect=(is_set("other"),))
     else:
-        one = step("a", expect=(Check("world.value", {"name": "nothing"}, maximum=1.0),))
+        one = step("a", expect=(Check(action="world.value", arguments={"name": "nothing"}, maximum=1.0),))
     status = fly(tmp_path, runbook(one, step("b")), world)
     assert status.state is RunState.HELD
     assert status.steps["a"].state in (StepState.FAILED, StepState.INCONCLUSIVE)
@@ -87,7 +87,7 @@ def test_what_did_not_pass_is_never_accepted(tmp_path: Path, bad: str) -> None:
 def test_a_skip_waits_for_two_persons(tmp_path: Path) -> None:
     world = World()
     world.outcomes["set a"] = [FAILED]
-    status = fly(tmp_path, runbook(step("a", on_fail=OnFail.SKIP), step("b")), world)
+    status = fly(tmp_path, runbook(step("a", on_fail=Failure(unbounded=OnFail.SKIP)), step("b")), world)
     assert status.state is RunState.HELD
     assert "a is failed, and only two persons may waive it" in status.hold_reasons[0]
     assert not kinds(tmp_path) & TOLD
@@ -132,17 +132,23 @@ def test_what_is_done_by_hand_needs_a_check(tmp_path: Path) -> None:
 @pytest.mark.parametrize("good", [True, False])
 def test_a_rollback_by_hand_is_judged_by_its_checks(tmp_path: Path, good: bool) -> None:
     name = "world.is" if good else "world.is_not"
-    by_hand = Rollback(None, "Unset it.", (Check(name, {"name": "a"}),))  # nobody will have unset it
+    by_hand = Rollback(
+        effect=None, instruction="Unset it.", verify=(Check(action=name, arguments={"name": "a"}),)
+    )  # nobody will have unset it
     world = World()
     world.outcomes["set b"] = [FAILED]
-    status = fly(tmp_path, runbook(step("a", rollback=by_hand), step("b", on_fail=OnFail.ROLLBACK)), world)
+    status = fly(
+        tmp_path, runbook(step("a", rollback=by_hand), step("b", on_fail=Failure(unbounded=OnFail.ROLLBACK))), world
+    )
     assert status.steps["a"].rollback is (RollbackState.UNDONE_VERIFIED if good else RollbackState.UNDONE_UNVERIFIED)
     assert status.state is (RunState.ABORTED_CLEAN if good else RunState.HELD)
 
 
 def guarded(**changes: Any) -> Any:
-    check = Check("world.value", {"name": "lag"}, maximum=5)
-    return runbook(step("a"), step("b"), guards=(Guard("lag", check, 0.02, ("*",), "hold", "hold", PLACE),), **changes)
+    check = Check(action="world.value", arguments={"name": "lag"}, maximum=5)
+    return runbook(
+        step("a"), step("b"), guards=(guard_of("lag", check, 0.02, armed_in=("*",), on_fail="hold"),), **changes
+    )
 
 
 def test_a_guard_that_passes_again_lets_it_go_on(tmp_path: Path) -> None:
@@ -195,7 +201,7 @@ def test_a_hold_by_a_person_is_not_lifted(tmp_path: Path) -> None:
 def test_the_limit_holds_the_run(tmp_path: Path) -> None:
     world = World()
     world.values["lag"] = 1.0
-    lag = Check("world.value", {"name": "lag"}, maximum=5, for_seconds=3.0)
+    lag = Check(action="world.value", arguments={"name": "lag"}, maximum=5, for_seconds=3.0)
     book = runbook(step("a", kind=StepKind.CHECK, effect=None, rollback=None, expect=(lag,)), step("b"))
     status = fly(tmp_path, book, world, limit=1.0)
     assert status.state is RunState.HELD
@@ -211,8 +217,8 @@ def test_whatever_happens_it_says_only_what_it_may(data: st.DataObject) -> None:
         outcomes = st.sampled_from([FAILED, ActionResult(Outcome.NO_DATA, "?"), ActionResult(Outcome.OK, "!", value=1)])
         world.outcomes[name] = data.draw(st.lists(outcomes, max_size=2), label=name)
     way = data.draw(st.sampled_from([OnFail.STOP, OnFail.SKIP, OnFail.ROLLBACK]))
-    retried = step("c", on_fail=OnFail.RETRY, retries=1, needs=("a",))
-    book = runbook(step("a"), step("b", on_fail=way, needs=("a",)), retried)
+    retried = step("c", on_fail=Failure(retry=1), needs=("a",))
+    book = runbook(step("a"), step("b", on_fail=Failure(unbounded=way), needs=("a",)), retried)
     with tempfile.TemporaryDirectory() as folder:
         status = fly(Path(folder), book, world)
         store = RunStore(Path(folder))

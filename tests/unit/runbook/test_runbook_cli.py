@@ -199,7 +199,7 @@ def test_refused(drill: Drill) -> None:
 def begin_alone(drill: Drill, kind: str = "rehearsal") -> None:
     """Begin a run that nobody drives."""
     from migverify.runbook.definition.load import load_runbook
-    from migverify.runbook.model import RunKind
+    from migverify.runbook.kinds import RunKind
 
     book = load_runbook(drill.folder / "small.yaml", {}, "lab")
     drill.run = open_run_store("runs").create(book, RunKind(kind), "alice").status.run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,14 @@ from migverify.errors import MigverifyError, UsageError
 from migverify.runbook.definition.load import load_runbook
 from migverify.runbook.history.compare import compare_all
 from migverify.runbook.history.past import past_runs
-from migverify.runbook.model import RunKind, Times
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Failure, Times
 from migverify.runbook.record.heads import Head, head_text
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from tests.unit.runbook_past import NOW, SCHEMA, Drill, clean, edited, only
 from tests.unit.runbook_places import data_of, rewrite
-from tests.unit.runbook_runs import ALICE, runbook, step
+from tests.unit.runbook_runs import ALICE, replace, runbook, step
 
 BOOK = runbook(step("a", times=Times(plan=15)), step("b"), step("c", times=Times(plan=60)))
 TEXT = """\
@@ -55,10 +55,10 @@ def room(tmp_path: Path) -> Path:
     first.of_run(machine.hold, ALICE, "wait")
     first.of_run(machine.resume, ALICE)
     first.complete()
-    second = Drill(found, edited(BOOK, "b", retries=1), "d2", day=2)
+    second = Drill(found, edited(BOOK, "b", on_fail=Failure(retry=1)), "d2", day=2)
     second.play(20)
     second.complete()
-    clean(found, edited(BOOK, "b", retries=1), "d3", day=3)
+    clean(found, edited(BOOK, "b", on_fail=Failure(retry=1)), "d3", day=3)
     return found
 
 

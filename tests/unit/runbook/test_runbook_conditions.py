@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from migverify.errors import JournalError, StoreError, UsageError
 from migverify.runbook import conditions, people
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.model import Budgets, Check, Guard, Role, Runbook, RunKind, RunWindow, StepKind
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Applies, Budgets, Check, Role, Runbook, RunWindow
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.lease import take
 from migverify.runbook.run import machine
@@ -24,13 +24,14 @@ from tests.unit.runbook_runs import (
     CAROL,
     DANA,
     ERIN,
-    PLACE,
     ROLES,
     FakeClock,
     Room,
     draft,
+    guard_of,
     here,
     manual,
+    replace,
     runbook,
     step,
 )
@@ -115,7 +116,7 @@ def test_nothing_is_called_in_a_live_run_before_an_executor_has_asked(tmp_path: 
 
 @pytest.mark.parametrize("kind", [RunKind.REHEARSAL, RunKind.DRY])
 def test_other_runs_do_not_ask(tmp_path: Path, kind: RunKind) -> None:
-    room = live(tmp_path, runbook(step("a"), window=RunWindow(NOW + 500, NOW + 900)), broken, kind)
+    room = live(tmp_path, runbook(step("a"), window=RunWindow(opens=NOW + 500, closes=NOW + 900)), broken, kind)
     assert room.status.state is (RunState.DRY if kind is RunKind.DRY else RunState.RUNNING)
     assert room.status.guards == {}
 
@@ -150,7 +151,7 @@ def test_an_executor_that_went_between_the_answer_and_the_hold_changes_nothing(t
 
 
 def test_a_live_run_before_its_window_begins_held(tmp_path: Path) -> None:
-    room = live(tmp_path, runbook(step("a"), step("b"), window=RunWindow(NOW + 100, NOW + 200)))
+    room = live(tmp_path, runbook(step("a"), step("b"), window=RunWindow(opens=NOW + 100, closes=NOW + 200)))
     assert room.status.hold_guards == ("window",)
     assert "the window opens in 100 s" in room.status.hold_reasons[0]
     room.say(machine.resume, ALICE, "early")
@@ -165,7 +166,7 @@ def test_a_live_run_before_its_window_begins_held(tmp_path: Path) -> None:
 
 
 def test_a_run_is_held_when_its_window_closes_and_two_may_go_on(tmp_path: Path) -> None:
-    room = live(tmp_path, runbook(step("a"), manual("m"), step("b"), window=RunWindow(NOW - 1, NOW + 100)))
+    room = live(tmp_path, runbook(step("a"), manual("m"), step("b"), window=RunWindow(opens=NOW - 1, closes=NOW + 100)))
     room.play("a")
     room.say(machine.call, ALICE, "m")
     room.later(100)
@@ -188,7 +189,7 @@ def test_a_run_is_held_when_its_window_closes_and_two_may_go_on(tmp_path: Path) 
 
 
 def test_who_overruled_the_window_before_it_opened_is_held_when_it_closes(tmp_path: Path) -> None:
-    room = live(tmp_path, runbook(step("a"), window=RunWindow(NOW + 100, NOW + 200)))
+    room = live(tmp_path, runbook(step("a"), window=RunWindow(opens=NOW + 100, closes=NOW + 200)))
     go_on(room, "early")
     room.later(101)
     room.settle()
@@ -200,7 +201,7 @@ def test_who_overruled_the_window_before_it_opened_is_held_when_it_closes(tmp_pa
 
 
 def test_a_rollback_outside_the_window_goes_on(tmp_path: Path) -> None:
-    room = live(tmp_path, runbook(step("a"), step("b"), window=RunWindow(NOW - 1, NOW + 100)))
+    room = live(tmp_path, runbook(step("a"), step("b"), window=RunWindow(opens=NOW - 1, closes=NOW + 100)))
     room.play("a")
     room.later(100)
     room.settle()
@@ -213,7 +214,7 @@ def test_a_rollback_outside_the_window_goes_on(tmp_path: Path) -> None:
 
 
 def ruled(**changes: Any) -> Runbook:
-    rule = Check("world.value", {"name": "errors"}, maximum=1)
+    rule = Check(action="world.value", arguments={"name": "errors"}, maximum=1)
     return runbook(step("a"), step("b"), step("c"), rollback_when=(replace(rule, **changes),))
 
 
@@ -258,13 +259,18 @@ def test_a_rule_that_trips_holds_the_run_and_names_who_decides(tmp_path: Path, v
 
 
 def test_without_a_decision_owner_the_coordinator_decides(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a"), roles=(*ROLES[:3], Role("decision_owner", "dana", only=(RunKind.LIVE,)))))
+    room = Room(
+        tmp_path,
+        runbook(step("a"), roles=(*ROLES[:3], Role(name="decision_owner", person="dana", only=(RunKind.LIVE,)))),
+    )
     assert conditions.who_decides(room.status) == "alice (coordinator)"
 
 
 @pytest.mark.parametrize("id_", ["window", "rollback-when-1"])
 def test_a_guard_may_not_have_the_id_of_one_of_these(tmp_path: Path, id_: str) -> None:
-    guard = Guard(id_, Check("world.value", {"name": "x"}, maximum=1), 1.0, ("*",), "hold", "hold", PLACE)
+    guard = guard_of(
+        id_, Check(action="world.value", arguments={"name": "x"}, maximum=1), 1.0, armed_in=("*",), on_fail="hold"
+    )
     with pytest.raises(JournalError, match=f"guard {id_}: the executor has one"):
         Room(tmp_path, replace(ruled(), guards=(guard,)))
 
@@ -365,7 +371,12 @@ def test_a_canceling_whose_rollback_failed_holds_and_does_not_begin_again(tmp_pa
 
 
 def test_a_backup_acts_only_after_a_promotion(tmp_path: Path) -> None:
-    roles = (*ROLES[:1], Role("db-1", "bob", "erin"), Role("db-2", "carol", "dana"), ROLES[3])
+    roles = (
+        *ROLES[:1],
+        Role(name="db-1", person="bob", backup="erin"),
+        Role(name="db-2", person="carol", backup="dana"),
+        ROLES[3],
+    )
     room = Room(tmp_path, runbook(step("a"), step("b"), roles=roles))
     room.man()
     room.say(machine.call, ALICE, "a")
@@ -403,7 +414,7 @@ def test_a_coordinator_who_does_not_answer_is_replaced_by_two(tmp_path: Path) ->
 
 
 def test_nobody_promotes_themselves_alone_or_somebody_undeclared(tmp_path: Path) -> None:
-    roles = (*ROLES[:3], Role("decision_owner", "dana", "alice"))
+    roles = (*ROLES[:3], Role(name="decision_owner", person="dana", backup="alice"))
     room = Room(tmp_path, runbook(step("a"), roles=roles))
     room.say(machine.promote, ALICE, "decision_owner", "dana sleeps")
     assert room.status.cast.holders("decision_owner") == ("dana",)
@@ -423,7 +434,12 @@ def test_nobody_promotes_themselves_alone_or_somebody_undeclared(tmp_path: Path)
 
 
 def test_a_promotion_never_lets_one_person_do_and_review(tmp_path: Path) -> None:
-    roles = (*ROLES[:1], Role("db-1", "bob", "erin"), Role("db-2", "carol", "bob"), ROLES[3])
+    roles = (
+        *ROLES[:1],
+        Role(name="db-1", person="bob", backup="erin"),
+        Role(name="db-2", person="carol", backup="bob"),
+        ROLES[3],
+    )
     room = Room(tmp_path, runbook(manual("m"), step("b"), roles=roles))
     room.man()
     room.say(machine.call, ALICE, "m")
@@ -443,7 +459,7 @@ def test_a_promotion_never_lets_one_person_do_and_review(tmp_path: Path) -> None
 
 
 def test_in_a_run_without_their_role_the_coordinator_stands_in_as_dri(tmp_path: Path) -> None:
-    roles = (*ROLES[:3], Role("decision_owner", "dana", only=(RunKind.LIVE,)))
+    roles = (*ROLES[:3], Role(name="decision_owner", person="dana", only=(RunKind.LIVE,)))
     decision = step("go", kind=StepKind.DECISION, effect=None, dri="decision_owner", rollback=None, expect=())
     room = Room(tmp_path, runbook(decision, roles=roles))
     room.man()
@@ -461,7 +477,7 @@ def test_in_a_run_without_their_role_the_coordinator_stands_in_as_dri(tmp_path: 
 
 
 def test_a_run_in_which_nobody_may_review_a_step_does_not_begin(tmp_path: Path) -> None:
-    roles = (*ROLES[:2], Role("db-2", "carol", only=(RunKind.LIVE,)), ROLES[3])
+    roles = (*ROLES[:2], Role(name="db-2", person="carol", only=(RunKind.LIVE,)), ROLES[3])
     with pytest.raises(JournalError, match="nobody is db-2 in a run of kind rehearsal"):
         Room(tmp_path, runbook(step("a"), roles=roles))
-    Room(tmp_path, runbook(step("a", only_runs=(RunKind.LIVE,)), step("b", reviewer="carol"), roles=roles))
+    Room(tmp_path, runbook(step("a", only=Applies(runs=(RunKind.LIVE,))), step("b", reviewer="carol"), roles=roles))

@@ -14,7 +14,8 @@ from migverify.runbook.actions import builtin
 from migverify.runbook.actions.action import Context, Outcome
 from migverify.runbook.actions.builtin import built_in
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
-from migverify.runbook.model import OnFail
+from migverify.runbook.kinds import OnFail
+from migverify.runbook.model import Failure
 from migverify.runbook.record.process_lock import EffectFiles, at_work, process_lock
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
@@ -70,7 +71,9 @@ def test_a_hook_goes_on_when_its_executor_is_killed_and_is_waited_for(tmp_path: 
 )  # fmt: skip
 def test_half_an_effect_can_be_taken_back_although_its_probe_says_no(tmp_path: Path, on_fail: OnFail) -> None:
     code, first, _, second = two_parts(tmp_path)
-    killed_while(tmp_path, hooked(code, second, first, on_fail=on_fail), first.exists, all_of_it=True)
+    killed_while(
+        tmp_path, hooked(code, second, first, on_fail=Failure(unbounded=on_fail)), first.exists, all_of_it=True
+    )
     record, executor = taken_over(tmp_path)
     if on_fail is OnFail.STOP:
         settled(record, executor, "the hold", lambda: record.status.state is RunState.HELD)

@@ -10,9 +10,9 @@ import yaml
 
 from migverify.config.reference import json_schema
 from migverify.errors import ConfigError
-from migverify.runbook.definition.document import TITLE, RunbookDocument
 from migverify.runbook.definition.expand import expanded_text, read_source
 from migverify.runbook.definition.load import load_runbook, read_runbook
+from migverify.runbook.model import TITLE, Runbook
 
 BASE = """version: runbook/v1
 kind: rehearsal
@@ -155,7 +155,7 @@ def test_an_edit_of_the_template_is_another_text(folder: Path) -> None:
 
 
 def test_the_schema_knows_both_forms(folder: Path) -> None:
-    check = jsonschema.Draft202012Validator(json_schema(RunbookDocument, TITLE))
+    check = jsonschema.Draft202012Validator(json_schema(Runbook, TITLE))
     check.validate(yaml.safe_load(write(folder, "steps: {end: {time: {max: 9m}}}\n").read_text()))
     check.validate(yaml.safe_load(BASE + "id: own\ntitle: Own\n"))
     with pytest.raises(jsonschema.ValidationError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +13,21 @@ from hypothesis import strategies as st
 from migverify.errors import JournalError, UsageError
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.clock import Moment
+from migverify.runbook.definition.load import load_runbook
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
 from migverify.runbook.fold.table import fold
 from migverify.runbook.graph import graph_of
-from migverify.runbook.model import (
-    Approval,
-    Budgets,
-    Check,
-    Guard,
-    OnFail,
-    Policy,
-    Repeat,
-    RunKind,
-    RunWindow,
-    Sink,
-    Times,
-)
+from migverify.runbook.kinds import OnFail, Repeat, RunKind
+from migverify.runbook.model import Applies, Approval, Budgets, Check, Failure, Policy, RunWindow, Sink, Times
 from migverify.runbook.record.frozen import runbook_as_json, runbook_from_json
 from migverify.runbook.record.journal_file import read_events, verify_run
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor
 from migverify.runbook.state import between
 from tests.unit.runbook_places import place, saved
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, Room, manual, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, Room, guard_of, manual, replace, runbook, step
 
+HERE = Path(__file__).parent
 WORDS: list[tuple[Any, Actor, bool]] = [
     (machine.call, ALICE, True), (machine.call, ALICE, True), (machine.start, BOB, True), (machine.start, BOB, True),
     (machine.accept, CAROL, True), (machine.accept, CAROL, True), (machine.retry, ALICE, True),
@@ -57,9 +49,11 @@ FAULTS = [ActionResult(Outcome.FAILED, "x"), ActionResult(Outcome.NO_DATA, "x"),
 
 def eventful() -> Any:
     return runbook(
-        step("a", on_fail=OnFail.RETRY, retries=1, repeat=Repeat.YES), manual("m", approval=Approval(before="both")),
-        step("b", on_fail=OnFail.SKIP, phase="q"), step("c", phase="q", needs=("m",), on_fail=OnFail.ROLLBACK),
-    )  # fmt: skip
+        step("a", on_fail=Failure(retry=1), repeat=Repeat.YES),
+        manual("m", approval=Approval(before="both")),
+        step("b", on_fail=Failure(unbounded=OnFail.SKIP), phase="q"),
+        step("c", phase="q", needs=("m",), on_fail=Failure(unbounded=OnFail.ROLLBACK)),
+    )
 
 
 @given(
@@ -140,21 +134,55 @@ def test_a_fold_without_events_is_nothing() -> None:
 
 def test_a_runbook_comes_back_from_its_json() -> None:
     book = runbook(
-        step("a", times=Times(1, 2, 0.5), only_runs=(RunKind.LIVE, RunKind.DRY), write_stop="begin"),
-        manual("m", approval=Approval(2, ("dri", "coordinator"), "both")),
-        guards=(Guard("g", Check("x", {"a": [1, {"b": None}]}, maximum=3, place=step("a").place), 5.0, ("*",), "hold",
-                      "hold", step("a").place),),
-        budgets=Budgets(180.0, 6600.0), window=RunWindow(1.0, 2.0), sinks=(Sink("s", "webhook", {"url_env": "HOOK"}),),
-        rollback_when=(Check("y", equals="1"),), parameters={"service": "pay"}, policy=Policy(signed_approvals=True),
-    )  # fmt: skip
+        step(
+            "a",
+            times=Times(plan=1, maximum=2, minimum=0.5),
+            only=Applies(runs=(RunKind.LIVE, RunKind.DRY)),
+            write_stop="begin",
+        ),
+        manual("m", approval=Approval(minimum=2, excluded=("dri", "coordinator"), before="both")),
+        guards=(
+            guard_of(
+                "g",
+                Check(action="x", arguments={"a": [1, {"b": None}]}, maximum=3),
+                5.0,
+                armed_in=("*",),
+                on_fail="hold",
+            ),
+        ),
+        budgets=Budgets(write_stop=180.0, decision_by=6600.0),
+        window=RunWindow(opens=1.0, closes=2.0),
+        sinks=(Sink(name="s", kind="webhook", arguments={"url_env": "HOOK"}),),
+        rollback_when=(Check(action="y", equals="1"),),
+        values={"service": "pay"},
+        policy=Policy(signed_approvals=True),
+    )
     assert runbook_from_json(runbook_as_json(book)) == book
     for broken in ({}, [], runbook_as_json(book) | {"surprise": 1}, runbook_as_json(book) | {"kind": "party"}):
         with pytest.raises(JournalError, match="cannot be read"):
             runbook_from_json(broken)
 
 
+def test_a_runbook_that_an_earlier_release_recorded_is_the_same_runbook() -> None:
+    recorded = json.loads((HERE / "earlier_release.json").read_text())
+    book = load_runbook(HERE / "earlier_release.yaml", {}, "staging")
+    steps = [replace(one, place=None) for one in book.steps]
+    earlier = runbook_from_json(recorded)
+    assert [replace(one, place=None) for one in earlier.steps] == steps
+    assert earlier.phase_ids == book.phase_ids
+    assert replace(earlier, phases=()) == replace(book, phases=(), parameters={})
+    for broken in ({**recorded, "surprise": 1}, {**recorded, "steps": 1}, {**recorded, "guards": [{"id": "x"}]}):
+        with pytest.raises(JournalError, match="cannot be read"):
+            runbook_from_json(broken)
+
+
 def test_needs_across_what_does_not_apply_keep_their_order() -> None:
-    book = runbook(step("a"), step("x", only_environments=("prod",)), step("y", only_environments=("prod",)), step("b"))
+    book = runbook(
+        step("a"),
+        step("x", only=Applies(environments=("prod",))),
+        step("y", only=Applies(environments=("prod",))),
+        step("b"),
+    )
     graph = graph_of(book, RunKind.LIVE)
     assert graph.needs["b"] == ("a",)
     assert set(graph.not_applicable) == {"x", "y"}

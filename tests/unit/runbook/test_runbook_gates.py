@@ -207,7 +207,9 @@ def asked(action: str, code: int | None, output: str, monkeypatch: pytest.Monkey
         return Finished(code, Outcome.OK if code is not None else Outcome.TIMED_OUT, output, "the last line", facts)
 
     monkeypatch.setattr(commands, "run_program", program)
-    return ask(full_registry(), Check(action, arguments), Context("r", "s", 1, 1, 9.0, threading.Event()))
+    return ask(
+        full_registry(), Check(action=action, arguments=arguments), Context("r", "s", 1, 1, 9.0, threading.Event())
+    )
 
 
 GUARDS = '{"run": "1", "verdict": "%s", "guards": [{"unasked": [], "answers": []}]}'
@@ -303,7 +305,9 @@ def test_every_option_of_a_check_is_there(check: CommandCheck) -> None:
     ],
 )
 def test_arguments_that_prove_nothing_are_refused(action: str, arguments: dict[str, Any], says: str) -> None:
-    answer = ask(full_registry(), Check(action, arguments), Context("r", "s", 1, 1, 30.0, threading.Event()))
+    answer = ask(
+        full_registry(), Check(action=action, arguments=arguments), Context("r", "s", 1, 1, 30.0, threading.Event())
+    )
     assert answer.state == "inconclusive"
     assert says in answer.text
 
@@ -328,7 +332,7 @@ def test_a_server_that_is_not_there_is_no_data_and_its_password_is_not_told(
     context = Context("r", "s", 1, 1, 9.0, threading.Event(), config=config)
     for action in ("source.writes_refused", "source.writes_accepted", "target.readonly"):
         arguments = {"user": "app", "password_env": "APP_PASSWORD", "tables": ["a.b"]}
-        answer = ask(full_registry(), Check(action, arguments), context)
+        answer = ask(full_registry(), Check(action=action, arguments=arguments), context)
         assert answer.state == "inconclusive"
         assert "hunter2-secret" not in str(answer)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +17,21 @@ from migverify.runbook.history.drills import rollback_only, why_no_rollback_dril
 from migverify.runbook.history.past import drill_seconds, past_runs
 from migverify.runbook.history.read import past_run
 from migverify.runbook.history.scores import CORRECTNESS, PROCESS, correctness_score, process_score
-from migverify.runbook.model import (
-    CASE_PARTS,
-    Budgets,
-    Case,
-    Guard,
-    Runbook,
-    RunbookKind,
-    RunKind,
-    Sink,
-    StepKind,
-    Times,
-)
+from migverify.runbook.kinds import RunbookKind, RunKind, StepKind
+from migverify.runbook.model import CASE_PARTS, Applies, Budgets, Case, Failure, Runbook, Sink, Times
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from tests.unit.runbook_past import SCHEMA, Drill, clean, edited, only, rolled_back
 from tests.unit.runbook_places import data_of, rewrite
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, ERIN, PLACE, is_set, manual, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, ERIN, guard_of, is_set, manual, replace, runbook, step
 
-TERMINAL = Sink("terminal", "stdout")
+TERMINAL = Sink(name="terminal", kind="stdout")
 
 
 def book(**changes: Any) -> Runbook:
     """Return a runbook with all that can go wrong: guard, sink, write stop."""
     told: dict[str, Any] = {
-        "guards": (Guard("g", is_set("x"), 5.0, ("*",), "hold", "hold", PLACE),), "sinks": (TERMINAL,),
+        "guards": (guard_of("g", is_set("x"), 5.0, armed_in=("*",), on_fail="hold"),), "sinks": (TERMINAL,),
         "budgets": Budgets(write_stop=60.0),
     }  # fmt: skip
     return runbook(step("a", write_stop="begin"), step("b", write_stop="end"), **told | changes)
@@ -161,8 +150,8 @@ def test_a_guard_that_was_never_asked_and_sinks_that_heard_nothing_are_told(tmp_
 
 def test_a_guard_of_a_phase_that_nobody_began_is_not_missed(tmp_path: Path) -> None:
     some = runbook(
-        step("a"), step("b", phase="q", only_environments=("prod",)),
-        guards=(Guard("late", is_set("x"), 5.0, ("q",), "hold", "hold", PLACE),),
+        step("a"), step("b", phase="q", only=Applies(environments=("prod",))),
+        guards=(guard_of("late", is_set("x"), 5.0, armed_in=("q",), on_fail="hold"),),
     )  # fmt: skip
     assert clean_without_guards(tmp_path, some).guards == ()
 
@@ -306,7 +295,7 @@ def test_times_of_drills_feed_the_forecast(tmp_path: Path) -> None:
     assert [round(one["a"]) for one in fed] == [10, 20, 30, 10]
     assert [sorted(one) for one in fed][-1] == ["a", "b"]  # nobody's hands did the manual step
     assert round(estimates(some, fed[:3])["a"].p50) == 20
-    assert sorted(drill_seconds(past, edited(some, "b", retries=2))[0]) == ["a", "m"]
+    assert sorted(drill_seconds(past, edited(some, "b", on_fail=Failure(retry=2)))[0]) == ["a", "m"]
     assert drill_seconds(past, replace(some, id="else")) == []
     assert drill_seconds(past, replace(some, instance={"service": "pay"})) == []
 
@@ -400,7 +389,13 @@ def case_book(id_: str = "kill", environment: str = "staging", **changes: Any) -
                   times=Times(plan=30))
         for n, part in enumerate(CASE_PARTS)
     ]  # fmt: skip
-    case = Case("p0", "L", "writes stop for a moment", "no row is lost", {part: part for part in CASE_PARTS})
+    case = Case(
+        priority="p0",
+        tier="L",
+        expectation="writes stop for a moment",
+        bar="no row is lost",
+        steps={part: part for part in CASE_PARTS},
+    )
     told: dict[str, Any] = {
         "id": id_, "kind": RunbookKind.DR_CASE, "case": case, "environment": environment, "production": ("prod",),
     }  # fmt: skip
@@ -510,16 +505,31 @@ def test_a_case_that_is_not_over_or_dry_has_no_grade(tmp_path: Path) -> None:
 # -- whatever is said -----------------------------------------------------------------------------------------------
 
 WORDS: list[Callable[[Drill, str], Any]] = [
-    lambda d, i: d.step(i), lambda d, i: d.step(i), lambda d, i: d.step(i), lambda d, i: d.step(i, 90, ERIN),
-    lambda d, i: d.begin(i), lambda d, i: d.work(i), lambda d, i: d.fail(i), lambda d, i: d.again(i),
-    lambda d, i: d.fail(i, EventKind.TIMED_OUT), lambda d, i: d.fail(i, EventKind.INCONCLUSIVE),
-    lambda d, i: d.say(machine.reject, CAROL, i, "no"), lambda d, i: d.say(machine.waive, ALICE, i, "ok"),
-    lambda d, i: d.say(machine.waive, BOB, i, "ok"), lambda d, _: d.of_run(machine.hold, BOB, "wait"),
-    lambda d, _: d.of_run(machine.resume, ALICE), lambda d, _: d.guard("g"), lambda d, _: d.guard("g", 0, 9, "fail"),
-    lambda d, _: d.announce(), lambda d, _: d.announce(how="failed"), lambda d, _: d.complete(),
-    lambda d, _: d.roll_back(), lambda d, _: d.cancel(), lambda d, _: d.play(),
+    lambda d, i: d.step(i),
+    lambda d, i: d.step(i),
+    lambda d, i: d.step(i),
+    lambda d, i: d.step(i, 90, ERIN),
+    lambda d, i: d.begin(i),
+    lambda d, i: d.work(i),
+    lambda d, i: d.fail(i),
+    lambda d, i: d.again(i),
+    lambda d, i: d.fail(i, EventKind.TIMED_OUT),
+    lambda d, i: d.fail(i, EventKind.INCONCLUSIVE),
+    lambda d, i: d.say(machine.reject, CAROL, i, "no"),
+    lambda d, i: d.say(machine.waive, ALICE, i, "ok"),
+    lambda d, i: d.say(machine.waive, BOB, i, "ok"),
+    lambda d, _: d.of_run(machine.hold, BOB, "wait"),
+    lambda d, _: d.of_run(machine.resume, ALICE),
+    lambda d, _: d.guard("g"),
+    lambda d, _: d.guard("g", 0, 9, "fail"),
+    lambda d, _: d.announce(),
+    lambda d, _: d.announce(how="failed"),
+    lambda d, _: d.complete(),
+    lambda d, _: d.roll_back(),
+    lambda d, _: d.cancel(),
+    lambda d, _: d.play(),
     lambda d, _: d.of_run(machine.abort, ALICE, "enough"),
-]  # fmt: skip
+]
 
 
 CLEANLY = [(22, "a"), (15, "a"), (17, "a"), (19, "a")]

@@ -17,7 +17,7 @@ from sqlalchemy import update
 
 from migverify.errors import FencedError, UsageError
 from migverify.runbook.events import EventKind
-from migverify.runbook.model import RunKind
+from migverify.runbook.kinds import RunKind
 from migverify.runbook.record.lease import LIFE, TOLERANCE, LeaseWatch, SeenLease, lease_of, take
 from migverify.runbook.record.process_lock import EffectFiles, at_work, process_lock
 from migverify.runbook.run import machine

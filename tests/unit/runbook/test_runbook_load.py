@@ -17,14 +17,14 @@ from migverify.config import yaml_text
 from migverify.config.reference import json_schema, json_schema_text, known_keys, markdown
 from migverify.config.yaml_text import YamlProblem, read_yaml
 from migverify.errors import ConfigError, UsageError
-from migverify.runbook.definition.document import TITLE, RunbookDocument
 from migverify.runbook.definition.fields import parse_duration
 from migverify.runbook.definition.hashing import canonical_json, changed_scripts, runbook_sha, step_sha
-from migverify.runbook.definition.load import load_runbook
+from migverify.runbook.definition.load import load_runbook, read_runbook
 from migverify.runbook.definition.parameters import ParameterPart, fill, resolve
 from migverify.runbook.definition.plan import applies, network_of
 from migverify.runbook.graph import graph_of
-from migverify.runbook.model import OnFail, Runbook, RunKind
+from migverify.runbook.kinds import OnFail, RunKind
+from migverify.runbook.model import TITLE, Runbook
 from tests.unit.runbook_small import STEPS, write_small
 
 ROOT = Path(__file__).parents[3]
@@ -87,26 +87,25 @@ def test_the_plan_waits_for_what_the_run_waits_for(tmp_path: Path, kind: RunKind
 def test_places_are_lines_of_the_file(tmp_path: Path) -> None:
     book = load(tmp_path)
     lines = SMALL.splitlines()
-    assert all(f"id: {step.id}," in lines[step.place.line - 1] for step in book.steps)
-    assert "id: lag" in lines[book.guards[0].place.line - 1]
-    check = book.steps[2].expect[0]
-    assert check.place is not None
-    assert "x-{{service}}" in lines[check.place.line - 1]
+    assert all(step.place and f"id: {step.id}," in lines[step.place.line - 1] for step in book.steps)
+    places = read_runbook(tmp_path / "small.yaml", {}, "lab").places
+    assert "id: lag" in lines[places.at("guards", 0, "id").line - 1]
+    assert "x-{{service}}" in lines[places.in_step(2, "expect", 0, "check").line - 1]
 
 
 def test_parameters_are_typed(tmp_path: Path) -> None:
     book = load(tmp_path, lag="7.5", service="orders")
-    assert book.guards[0].check.maximum == 7.5
-    assert book.guards[0].check.arguments == {"flag": True}
+    assert book.guards[0].maximum == 7.5
+    assert book.guards[0].arguments == {"flag": True}
     assert book.steps[0].times.maximum == 120
     assert book.steps[2].expect[0].action == "x-orders-7.5"
-    assert book.parameters == {"host": "a", "service": "orders", "lag": "7.5", "fast": "true", "most": "2m"}
+    assert book.values == {"host": "a", "service": "orders", "lag": "7.5", "fast": "true", "most": "2m"}
 
 
 def test_failure_has_bounds(tmp_path: Path) -> None:
     steps = {step.id: step for step in load(tmp_path).steps}
-    assert (steps["e"].on_fail, steps["e"].goto, steps["e"].retries) == (OnFail.GOTO, "a", 2)
-    assert (steps["f"].on_fail, steps["f"].retries, steps["f"].backoff) == (OnFail.RETRY, 3, 10.0)
+    assert (steps["e"].on_fail.then, steps["e"].on_fail.goto, steps["e"].on_fail.times) == (OnFail.GOTO, "a", 2)
+    assert (steps["f"].on_fail.then, steps["f"].on_fail.times, steps["f"].on_fail.backoff) == (OnFail.RETRY, 3, 10.0)
 
 
 @pytest.mark.parametrize(
@@ -151,13 +150,13 @@ def test_what_is_no_runbook_is_refused(tmp_path: Path, content: bytes) -> None:
 
 def test_the_schema_on_disk_is_current() -> None:
     shipped = resources.files("migverify.schemas").joinpath("runbook.schema.json").read_text(encoding="utf-8")
-    assert shipped == json_schema_text(RunbookDocument, TITLE), "write json_schema_text() to migverify/schemas"
-    jsonschema.Draft202012Validator.check_schema(json_schema(RunbookDocument, TITLE))
+    assert shipped == json_schema_text(Runbook, TITLE), "write json_schema_text() to migverify/schemas"
+    jsonschema.Draft202012Validator.check_schema(json_schema(Runbook, TITLE))
 
 
 @pytest.mark.parametrize("text", [SMALL.replace('"{{lag}}"', "5").replace('"{{fast}}"', "true"), REHEARSAL.read_text()])
 def test_examples_fit_the_schema(text: str) -> None:
-    jsonschema.Draft202012Validator(json_schema(RunbookDocument, TITLE)).validate(_plain(text))
+    jsonschema.Draft202012Validator(json_schema(Runbook, TITLE)).validate(_plain(text))
 
 
 def _plain(text: str) -> Any:
@@ -167,8 +166,8 @@ def _plain(text: str) -> Any:
 
 
 def test_every_key_is_described_and_in_the_page() -> None:
-    assert [key.path for key in known_keys(RunbookDocument) if not key.description] == []
-    assert markdown(RunbookDocument) in PAGE.read_text(encoding="utf-8"), "put markdown(RunbookDocument) into the page"
+    assert [key.path for key in known_keys(Runbook) if not key.description] == []
+    assert markdown(Runbook) in PAGE.read_text(encoding="utf-8"), "put markdown(Runbook) into the page"
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def _quick_and_verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def scripted(*names: str) -> tuple[Sink, ...]:
-    return tuple(Sink(name, "file", {"path": "/nowhere"}) for name in names)
+    return tuple(Sink(name=name, kind="file", arguments={"path": "/nowhere"}) for name in names)
 
 
 def of(room: Room, kind: EventKind) -> list[Any]:
@@ -90,8 +90,11 @@ def test_no_secret_of_a_sink_stands_in_anything_that_the_run_leaves(
         monkeypatch.setenv("CHAT_URL", there.url)
         monkeypatch.setenv("PAGE_KEY", "correct-horse-battery")
         page = {"argv": ["sh", "-c", 'echo "$PAGE_KEY $(cat)" >&2; exit 4'], "secrets": ["PAGE_KEY"]}
-        sinks = (Sink("chat", "webhook", {"url_env": "CHAT_URL"}), Sink("page", "command", page),
-                 Sink("log", "file", {"path": str(tmp_path / "log")}))  # fmt: skip
+        sinks = (
+            Sink(name="chat", kind="webhook", arguments={"url_env": "CHAT_URL"}),
+            Sink(name="page", kind="command", arguments=page),
+            Sink(name="log", kind="file", arguments={"path": str(tmp_path / "log")}),
+        )
         room = Loud(tmp_path, runbook(step("a"), sinks=sinks))
         room.man()
         room.say(machine.hold, CAROL, f"look at {there.url}, the key is correct-horse-battery")
@@ -113,7 +116,7 @@ def test_a_webhook_that_is_down_slow_or_refuses_gets_everything_once_it_is_up(
 ) -> None:
     port, release = free_port(), threading.Event()
     monkeypatch.setenv("CHAT_URL", f"http://127.0.0.1:{port}/services/{KEY}")
-    sink = Sink("chat", "webhook", {"url_env": "CHAT_URL", "timeout": 0.3})
+    sink = Sink(name="chat", kind="webhook", arguments={"url_env": "CHAT_URL", "timeout": 0.3})
     room = Loud(tmp_path, runbook(step("a"), sinks=(sink,)))
     room.man()
     room.deliver(lambda status: any(one.tries == 2 for one in status.deliveries.values()))
@@ -136,7 +139,9 @@ def test_a_webhook_that_says_no_is_given_up_at_once_and_shown_red(
 ) -> None:
     with hook(404) as there:
         monkeypatch.setenv("CHAT_URL", there.url)
-        room = Loud(tmp_path, runbook(step("a"), sinks=(Sink("chat", "webhook", {"url_env": "CHAT_URL"}),)))
+        room = Loud(
+            tmp_path, runbook(step("a"), sinks=(Sink(name="chat", kind="webhook", arguments={"url_env": "CHAT_URL"}),))
+        )
         room.man()
         room.say(machine.hold, CAROL, f"it says {there.url} and {KEY}")
         room.deliver()
@@ -231,7 +236,12 @@ def people_play(folder: Path, room: Room, *ids: str) -> None:
 
 def test_the_executor_announces_by_itself_to_the_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    room = Room(tmp_path, runbook(step("a"), manual("m", phase="q"), sinks=(Sink("log", "file", {"path": str(log)}),)))
+    room = Room(
+        tmp_path,
+        runbook(
+            step("a"), manual("m", phase="q"), sinks=(Sink(name="log", kind="file", arguments={"path": str(log)}),)
+        ),
+    )
     executor = Executor(
         room.record, room.world.registry(), take(room.record, "alice"), pause=0.005, drills=Drills("3/4"), carry=here
     )
@@ -288,7 +298,9 @@ class Fatal:
 
 
 def noisy(folder: Path) -> Any:
-    return runbook(step("a"), step("b", phase="q"), sinks=(Sink("log", "file", {"path": str(folder / "log")}),))
+    return runbook(
+        step("a"), step("b", phase="q"), sinks=(Sink(name="log", kind="file", arguments={"path": str(folder / "log")}),)
+    )
 
 
 def crash(folder: Path, words: bytes, number: int, when: str) -> bool:

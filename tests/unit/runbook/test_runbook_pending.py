@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,27 @@ from hypothesis import strategies as st
 from migverify.errors import JournalError, UsageError
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.events import EventKind, RunState, StepState
-from migverify.runbook.model import (
-    Approval,
-    Budgets,
-    Check,
-    Guard,
-    OnFail,
-    Repeat,
-    Role,
-    Rollback,
-    Runbook,
-    RunKind,
-    StepKind,
-)
+from migverify.runbook.kinds import OnFail, Repeat, RunKind, StepKind
+from migverify.runbook.model import Approval, Budgets, Check, Failure, Role, Rollback, Runbook
 from migverify.runbook.page.view import Pulse, view
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor
 from migverify.runbook.run.pending import PendingAction, command_line, decide, next_of, pending_actions
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PLACE, ROLES, Room, World, is_set, manual, runbook, step
+from tests.unit.runbook_runs import (
+    ALICE,
+    BOB,
+    CAROL,
+    DANA,
+    ROLES,
+    Room,
+    World,
+    guard_of,
+    is_set,
+    manual,
+    replace,
+    runbook,
+    step,
+)
 
 FAILED = ActionResult(Outcome.FAILED, "no")
 BLIND = ActionResult(Outcome.NO_DATA, "nothing")
@@ -70,14 +72,22 @@ def typed(room: Room, action: PendingAction) -> None:
 
 BOOKS = (
     lambda: runbook(step("a"), step("b", needs=("a",)), step("c", needs=("a",))),
-    lambda: runbook(step("a", on_fail=OnFail.SKIP), step("b", on_fail=OnFail.ROLLBACK)),
     lambda: runbook(
-        step("a", approval=Approval(minimum=1, before="both")), manual("m", rollback=replace(BY_HAND)),
-        manual("go", kind=StepKind.DECISION, dri="decision_owner"), step("b", point_of_no_return="soft"),
+        step("a", on_fail=Failure(unbounded=OnFail.SKIP)), step("b", on_fail=Failure(unbounded=OnFail.ROLLBACK))
     ),
-    lambda: runbook(step("a", rollback=BY_HAND), step("b", expect=(is_set("never"),), on_fail=OnFail.ROLLBACK)),
-)  # fmt: skip
-BY_HAND = Rollback(None, "Unset it.", (Check("world.is_not", {"name": "m"}),))
+    lambda: runbook(
+        step("a", approval=Approval(minimum=1, before="both")),
+        manual("m", rollback=replace(BY_HAND)),
+        manual("go", kind=StepKind.DECISION, dri="decision_owner"),
+        step("b", point_of_no_return="soft"),
+    ),
+    lambda: runbook(
+        step("a", rollback=BY_HAND), step("b", expect=(is_set("never"),), on_fail=Failure(unbounded=OnFail.ROLLBACK))
+    ),
+)
+BY_HAND = Rollback(
+    effect=None, instruction="Unset it.", verify=(Check(action="world.is_not", arguments={"name": "m"}),)
+)
 
 
 @settings(max_examples=12, deadline=None)
@@ -123,7 +133,7 @@ def test_a_step_from_call_to_review(tmp_path: Path) -> None:
 def test_each_person_has_the_next_action_of_their_role_and_decisions_are_apart(tmp_path: Path) -> None:
     book = runbook(
         step("a"), manual("go", kind=StepKind.DECISION, dri="decision_owner"), step("b", point_of_no_return="soft")
-    )  # fmt: skip
+    )
     room = Room(tmp_path, book)
     room.man()
     done: list[tuple[str, str, str]] = []
@@ -163,7 +173,7 @@ def test_a_dri_rejects_what_did_not_work_by_hand_and_a_decision(tmp_path: Path) 
 
 
 def test_who_does_not_answer_may_be_replaced(tmp_path: Path) -> None:
-    roles = (ROLES[0], Role("db-1", "bob", "dana"), ROLES[2], ROLES[3])
+    roles = (ROLES[0], Role(name="db-1", person="bob", backup="dana"), ROLES[2], ROLES[3])
     room = Room(tmp_path, runbook(step("a"), roles=roles))
     room.man()
     room.say(machine.call, ALICE, "a")
@@ -253,7 +263,9 @@ def test_what_was_taken_back_can_be_done_again(tmp_path: Path) -> None:
 
 
 def test_a_guard_that_fails_needs_two(tmp_path: Path) -> None:
-    guard = Guard("lag", Check("world.value", {"name": "lag"}, maximum=5), 0.02, ("*",), "hold", "hold", PLACE)
+    guard = guard_of(
+        "lag", Check(action="world.value", arguments={"name": "lag"}, maximum=5), 0.02, armed_in=("*",), on_fail="hold"
+    )
     room = Room(tmp_path, runbook(step("a"), guards=(guard,)))
     executor = room.man()
     executor.watching.begin()
@@ -341,7 +353,7 @@ def test_a_reading_gate_inside_a_write_stop_starts_by_itself(tmp_path: Path) -> 
 
 def test_a_gate_outside_of_a_write_stop_waits_for_people(tmp_path: Path) -> None:
     book = stopping()
-    steps = tuple(replace(one, write_stop="") for one in book.steps)
+    steps = tuple(replace(one, write_stop=None) for one in book.steps)
     room = Room(tmp_path, replace(book, steps=steps))
     room.man()
     room.play("freeze")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,14 @@ from migverify.runbook.record.journal_file import read_events, verify_journal, v
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor
 from tests.unit.runbook_places import saved
-from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PEOPLE, ROLES, Room, draft, is_set, runbook, step
+from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, PEOPLE, ROLES, Room, draft, is_set, replace, runbook, step
 
-ALL_ONE = (*ROLES[:1], Role("db-1", "bob", "alice"), Role("db-2", "bob", "carol"), ROLES[3])
+ALL_ONE = (
+    *ROLES[:1],
+    Role(name="db-1", person="bob", backup="alice"),
+    Role(name="db-2", person="bob", backup="carol"),
+    ROLES[3],
+)
 
 
 def ready_for_review(folder: Path, **changes: Any) -> Room:
@@ -60,7 +64,7 @@ def test_one_who_holds_both_roles_cannot_review_what_they_did(tmp_path: Path) ->
 
 
 def test_one_who_called_the_step_cannot_review_it(tmp_path: Path) -> None:
-    roles = (*ROLES[:2], Role("db-2", "alice", "carol"), ROLES[3])
+    roles = (*ROLES[:2], Role(name="db-2", person="alice", backup="carol"), ROLES[3])
     room = ready_for_review(tmp_path, roles=roles)
     with pytest.raises(UsageError, match="alice is coordinator of a"):
         room.say(machine.accept, Actor("al"), "a")
@@ -85,13 +89,16 @@ def test_one_cannot_approve_the_start_and_start(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["Bob", " bob", "b\u200bob", "\uff42ob", "b\u043eb", "b.o_b"])
 def test_two_people_whose_names_look_alike_are_refused(tmp_path: Path, word: str) -> None:
-    assert people.identity_problems((*PEOPLE, Person(word)))
+    assert people.identity_problems((*PEOPLE, Person(name=word)))
     with pytest.raises(JournalError, match="share a name"):
-        Room(tmp_path, runbook(step("a"), people=(*PEOPLE, Person(word))))
+        Room(tmp_path, runbook(step("a"), people=(*PEOPLE, Person(name=word))))
 
 
 def test_two_people_with_one_key_are_refused() -> None:
-    twins = (Person("ann", ssh_key="ssh-ed25519 AAAAC3 laptop"), Person("zoe", ssh_key="ssh-ed25519 AAAAC3 desk"))
+    twins = (
+        Person(name="ann", ssh_key="ssh-ed25519 AAAAC3 laptop"),
+        Person(name="zoe", ssh_key="ssh-ed25519 AAAAC3 desk"),
+    )
     assert people.identity_problems(twins) == ["ann and zoe share a key"]
     assert people.identity_problems(PEOPLE) == []
 
@@ -172,11 +179,11 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], None], *, approvals: 
 
 
 def other_values(runbook_: dict[str, Any]) -> None:
-    runbook_["steps"][0]["filled_sha"] = "filled with prod-2"
+    runbook_["phases"][0]["steps"][0]["filled_sha"] = "filled with prod-2"
 
 
 def other_command(runbook_: dict[str, Any]) -> None:
-    runbook_["steps"][0]["effect"]["arguments"]["name"] = "something else"
+    runbook_["phases"][0]["steps"][0]["effect"]["arguments"]["name"] = "something else"
 
 
 @pytest.mark.parametrize("change", [other_values, other_command])
@@ -402,11 +409,11 @@ def test_who_agrees_second_has_to_sign_too(tmp_path: Path, keys: dict[str, Path]
 def test_a_replaced_key_differs_from_the_one_known_outside(keys: dict[str, Path]) -> None:
     lines = {name: path.with_suffix(".pub").read_text().strip() for name, path in keys.items()}
     known = signatures.keys_in(f"# the team\n\ncarol {lines['carol']}\n")
-    assert signatures.check_keys([Person("carol", ssh_key=lines["carol"]), Person("bob")], known) == []
-    (why,) = signatures.check_keys([Person("carol", ssh_key=lines["mallory"])], known)
+    assert signatures.check_keys([Person(name="carol", ssh_key=lines["carol"]), Person(name="bob")], known) == []
+    (why,) = signatures.check_keys([Person(name="carol", ssh_key=lines["mallory"])], known)
     assert signatures.fingerprint(lines["mallory"]) in why
     assert known["carol"] in why
-    assert "none in the file" in signatures.check_keys([Person("dana", ssh_key=lines["mallory"])], known)[0]
+    assert "none in the file" in signatures.check_keys([Person(name="dana", ssh_key=lines["mallory"])], known)[0]
     listed = subprocess.run(["ssh-keygen", "-l", "-f", str(keys["carol"])], capture_output=True, text=True, check=True)
     assert known["carol"] in listed.stdout
     for bad in ("carol", "carol not-a-key AAAA", f"carol {lines['carol']}\ncarol {lines['carol']}"):
@@ -420,8 +427,8 @@ def test_a_replaced_key_differs_from_the_one_known_outside(keys: dict[str, Path]
 )  # fmt: skip
 @pytest.mark.parametrize("second", ["BOB", "b.o.b", "b\u043eb", "bob\u200b", "robert"])
 def test_a_dri_under_two_names_is_one_person(tmp_path: Path, second: str) -> None:
-    bob = Person("bob", ssh_key="ssh-ed25519 AAAAC3NzaC1lZDI1 bob@one")
-    other = Person(second, ssh_key="ssh-ed25519  AAAAC3NzaC1lZDI1 robert@two" if second == "robert" else "")
+    bob = Person(name="bob", ssh_key="ssh-ed25519 AAAAC3NzaC1lZDI1 bob@one")
+    other = Person(name=second, ssh_key="ssh-ed25519  AAAAC3NzaC1lZDI1 robert@two" if second == "robert" else "")
     some = (*(one for one in PEOPLE if one.name != "bob"), bob, other)
     with pytest.raises(JournalError, match=r"share a (name|key)"):
         Room(tmp_path, runbook(step("a"), people=some))

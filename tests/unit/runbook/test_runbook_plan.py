@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,23 +19,20 @@ from migverify.runbook.definition.forecast import (
     rollback_deadline,
 )
 from migverify.runbook.definition.plan import network_of, plan_of, rollback_peak
+from migverify.runbook.kinds import DataLoss, Place, RunbookKind, RunKind, StepKind
 from migverify.runbook.model import (
     Budgets,
     Check,
-    DataLoss,
     Effect,
+    Environment,
     Person,
-    Place,
-    Policy,
     Role,
     Rollback,
     Runbook,
-    RunbookKind,
-    RunKind,
     Step,
-    StepKind,
     Times,
 )
+from tests.unit.runbook_runs import phases_of, replace
 
 PEOPLE = ("ann", "ben", "cat")
 AT_ONCE = 0.0
@@ -48,18 +44,37 @@ def step(
 ) -> Step:
     rollback = None
     if back is not None:
-        rollback = Rollback(None, "by hand", (Check("x"),), back, f"s{until}" if until >= 0 else None, DataLoss.NONE)
+        rollback = Rollback(
+            effect=None,
+            instruction="by hand",
+            verify=(Check(action="x"),),
+            plan=back,
+            valid_until=f"s{until}" if until >= 0 else None,
+            data_loss=DataLoss.NONE,
+        )
     return Step(
-        id=f"s{number}", phase="p", kind=StepKind.MANUAL, title="", instruction="", dri=dri, reviewer=None, effect=None,
-        expect=(), times=Times(plan), sha="", place=Place("f", number + 1), needs=tuple(f"s{one}" for one in needs),
+        id=f"s{number}",
+        phase="p",
+        kind=StepKind.MANUAL,
+        title="",
+        instruction="",
+        dri=dri,
+        reviewer=None,
+        effect=None,
+        expect=(),
+        times=Times(plan=plan),
+        sha="",
+        place=Place("f", number + 1),
+        needs=tuple(f"s{one}" for one in needs),
         rollback=rollback,
-    )  # fmt: skip
+    )
 
 
 def book(steps: list[Step]) -> Runbook:
     return Runbook(
-        "r", "r", RunbookKind.CUTOVER, "", "", "lab", tuple(Person(name) for name in PEOPLE),
-        (Role("dba", "ann", "ben"),), Policy(), tuple(steps), phases=("p",), environments=("lab",),
+        version="runbook/v1", id="r", title="r", kind=RunbookKind.CUTOVER, environment="lab",
+        environments={"lab": Environment()}, people={name: Person(name=name) for name in PEOPLE},
+        roles={"dba": Role(name="dba", person="ann", backup="ben")}, phases=phases_of(steps or [step(0, [], None)]),
     )  # fmt: skip
 
 
@@ -161,7 +176,7 @@ def test_a_step_without_time_is_said_and_drills_fill_it() -> None:
 
 
 def test_nothing_is_planned_of_nothing() -> None:
-    empty = plan_of(book([]), handoff=AT_ONCE)
+    empty = plan_of(book([]).model_copy(update={"phases": ()}), handoff=AT_ONCE)
     assert (empty.total, empty.critical_path, empty.write_stop) == (0.0, (), None)
 
 
@@ -220,7 +235,7 @@ def test_a_forecast_never_lies_in_the_past_and_p90_not_before_p50(
 
 
 def armed(plan: float | None) -> Rollback:
-    return Rollback(None, "", (), plan)
+    return Rollback(effect=None, instruction="", verify=(), plan=plan)
 
 
 @given(st.lists(st.integers(0, 1000), max_size=6), st.integers(0, 100))
@@ -254,7 +269,7 @@ def cutover() -> Runbook:
     steps = [
         replace(step(0, [], 5), kind=StepKind.COMMAND, reviewer="ben", write_stop="begin"),
         replace(step(1, [0], 5), **gate),
-        replace(step(2, [1], 5), **gate, effect=Effect("marker.write")),
+        replace(step(2, [1], 5), **gate, effect=Effect(action="marker.write")),
         replace(step(3, [2], 5), kind=StepKind.COMMAND, reviewer="ben", write_stop="end"),
     ]
     return replace(book(steps), budgets=Budgets(write_stop=60))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,11 @@ import pytest
 
 from migverify.cli.main import run
 from migverify.runbook.actions.action import Registry
-from migverify.runbook.model import (
-    Case,
-    Check,
-    Effect,
-    Guard,
-    Policy,
-    Role,
-    Runbook,
-    RunKind,
-    RunWindow,
-    Sink,
-    StepKind,
-)
+from migverify.runbook.kinds import RunKind, StepKind
+from migverify.runbook.model import Applies, Case, Check, Effect, Guard, Policy, Role, Runbook, RunWindow, Sink
 from migverify.runbook.run import preflight as ask
 from migverify.runbook.run.preflight import Item, verdict_of_items
-from tests.unit.runbook_runs import PEOPLE, PLACE, World, is_set, runbook, step
+from tests.unit.runbook_runs import PEOPLE, World, guard_of, is_set, replace, runbook, step
 from tests.unit.runbook_small import STEPS, write_small
 
 
@@ -54,8 +42,12 @@ def test_the_verdict(some: tuple[str, ...], verdict: str) -> None:
 
 
 def test_people() -> None:
-    roles = (Role("coordinator", "alice", "erin"), Role("db-1", "bob"), Role("db-2", "nobody-knows"),
-             Role("decision_owner", "dana", only=(RunKind.LIVE,)))  # fmt: skip
+    roles = (
+        Role(name="coordinator", person="alice", backup="erin"),
+        Role(name="db-1", person="bob"),
+        Role(name="db-2", person="nobody-knows"),
+        Role(name="decision_owner", person="dana", only=(RunKind.LIVE,)),
+    )
     book = runbook(step("a"), roles=roles)
     assert states(ask.people_of(book, RunKind.REHEARSAL)) == {"coordinator": "pass", "db-1": "warn", "db-2": "fail"}
     assert "decision_owner" in states(ask.people_of(book, RunKind.LIVE))
@@ -63,7 +55,7 @@ def test_people() -> None:
 
 def test_who_signs_has_a_key() -> None:
     people = (replace(PEOPLE[0], ssh_key="ssh-ed25519 AAAA"), *PEOPLE[1:])
-    book = runbook(step("a"), people=people, roles=(Role("coordinator", "alice", "erin"),))
+    book = runbook(step("a"), people=people, roles=(Role(name="coordinator", person="alice", backup="erin"),))
     book = replace(book, policy=Policy(signed_approvals=True))
     found = states(ask.people_of(book, RunKind.LIVE))
     assert found["erin"] == "fail"
@@ -71,7 +63,9 @@ def test_who_signs_has_a_key() -> None:
 
 
 def commands(*argv: str, **more: Any) -> Runbook:
-    return runbook(step("a", effect=Effect("command", {"argv": list(argv), **more}), expect=(), rollback=None))
+    return runbook(
+        step("a", effect=Effect(action="command", arguments={"argv": list(argv), **more}), expect=(), rollback=None)
+    )
 
 
 def test_programs(tmp_path: Path) -> None:
@@ -96,12 +90,12 @@ def test_programs(tmp_path: Path) -> None:
 
 def test_programs_of_rollbacks_probes_and_guards_are_looked_for_too() -> None:
     def gone(name: str) -> Check:
-        return Check("command.exit", {"argv": [f"gone-{name}"]})
+        return Check(action="command.exit", arguments={"argv": [f"gone-{name}"]})
 
     one = step("a", effect=None, kind=StepKind.GATE, expect=(gone("expect"),), reconcile=gone("reconcile"))
     one = replace(one, rollback=replace(one.rollback, verify=(gone("verify"),)))
-    away = step("b", only_runs=(RunKind.LIVE,), expect=(gone("live"),))
-    guards = (Guard("g", gone("guard"), 1.0, ("*",), "hold", "hold", PLACE),)
+    away = step("b", only=Applies(runs=(RunKind.LIVE,)), expect=(gone("live"),))
+    guards = (guard_of("g", gone("guard"), 1.0, armed_in=("*",), on_fail="hold"),)
     book = runbook(one, away, guards=guards, rollback_when=(gone("when"),))
     found = states(ask.programs_of(book, RunKind.REHEARSAL))
     assert found == dict.fromkeys((f"gone-{n}" for n in ("expect", "reconcile", "verify", "guard", "when")), "fail")
@@ -126,7 +120,7 @@ def world(**values: Any) -> Registry:
 
 
 def value(name: str) -> Check:
-    return Check("world.value", {"name": name}, maximum=5)
+    return Check(action="world.value", arguments={"name": name}, maximum=5)
 
 
 def gate(id_: str, check: Check, **changes: Any) -> Any:
@@ -152,10 +146,10 @@ def test_only_what_comes_before_an_act_has_to_pass_now() -> None:
 
 
 def test_guards_armed_later_need_an_answer_only() -> None:
-    def guard(id_: str, *phases: str) -> Guard:
-        return Guard(id_, value(id_), 1.0, phases, "hold", "hold", PLACE)
+    def asking(id_: str, *phases: str) -> Guard:
+        return guard_of(id_, value(id_), 1.0, armed_in=phases, on_fail="hold")
 
-    guards = (guard("always", "*"), guard("soon", "p"), guard("later", "q"), guard("dark", "q"))
+    guards = (asking("always", "*"), asking("soon", "p"), asking("later", "q"), asking("dark", "q"))
     book = runbook(step("a", phase="p"), step("b", phase="q"), guards=guards)
     found = asked(book, world(always=9.0, soon=9.0, later=9.0))
     assert found == {"always": "fail", "soon": "fail", "later": "warn", "dark": "inconclusive"}
@@ -168,14 +162,14 @@ def test_a_rule_that_calls_for_a_rollback_is_asked() -> None:
 
 
 def test_the_steady_state_of_a_case_is_asked() -> None:
-    case = Case("p0", "L", "expected", "bar", {"steady": "s"})
+    case = Case(priority="p0", tier="L", expectation="expected", bar="bar", steps={"steady": "s"})
     book = runbook(step("a", phase="p"), step("s", phase="q", needs=("a",)), case=case)
     assert asked(book, world()) == {"s": "fail"}
 
 
 def test_nothing_is_changed() -> None:
     made = World()
-    book = runbook(gate("a", Check("world.set", {"name": "a"})), gate("b", is_set("a")))
+    book = runbook(gate("a", Check(action="world.set", arguments={"name": "a"})), gate("b", is_set("a")))
     found = states(ask.asked(list(ask.questions_of(book, RunKind.REHEARSAL)), made.registry(), None))
     assert found == {"a": "inconclusive", "b": "fail"}
     assert made.done == []
@@ -186,14 +180,14 @@ def test_nothing_is_changed() -> None:
 
 def test_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PREFLIGHT_HOOK", raising=False)
-    log = Sink("log", "file", {"path": str(tmp_path / "said.log")})
-    hook = Sink("hook", "webhook", {"url_env": "PREFLIGHT_HOOK"})
-    bad = Sink("bad", "file", {"path": str(tmp_path / "none" / "said.log")})
+    log = Sink(name="log", kind="file", arguments={"path": str(tmp_path / "said.log")})
+    hook = Sink(name="hook", kind="webhook", arguments={"url_env": "PREFLIGHT_HOOK"})
+    bad = Sink(name="bad", kind="file", arguments={"path": str(tmp_path / "none" / "said.log")})
     assert states(ask.sinks_of((log, hook), "r", 1e9, announce=False)) == {"log": "pass", "hook": "fail"}
     assert not (tmp_path / "said.log").exists()
     assert states(ask.sinks_of((log, bad), "r", 1e9, announce=True)) == {"log": "pass", "bad": "fail"}
     assert "PREFLIGHT of r" in (tmp_path / "said.log").read_text()
-    pager = Sink("pager", "command", {"run": "no-such-pager --now"})
+    pager = Sink(name="pager", kind="command", arguments={"run": "no-such-pager --now"})
     assert states(ask.sinks_of((pager,), "r", 1e9, announce=False)) == {"pager": "fail"}
     monkeypatch.setenv("PREFLIGHT_HOOK", "https://127.0.0.1:9/services/t0ken")  # the discard port: nobody listens
     found = list(ask.sinks_of((hook,), "r", 1e9, announce=False))
@@ -202,14 +196,14 @@ def test_sinks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_test_message_to_the_terminal_leaves_the_answer_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert states(ask.sinks_of((Sink("t", "stdout"),), "r", 1e9, announce=True)) == {"t": "pass"}
+    assert states(ask.sinks_of((Sink(name="t", kind="stdout"),), "r", 1e9, announce=True)) == {"t": "pass"}
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "PREFLIGHT of r" in shown.err
 
 
 def test_the_window() -> None:
-    book = runbook(step("a"), window=RunWindow(1000.0, 2000.0))
+    book = runbook(step("a"), window=RunWindow(opens=1000.0, closes=2000.0))
     assert states(ask.window_of(book, RunKind.LIVE, 500.0)) == {"opens": "warn"}
     assert states(ask.window_of(book, RunKind.LIVE, 1500.0)) == {"is open": "pass"}
     assert states(ask.window_of(book, RunKind.LIVE, 2000.0)) == {"closes": "fail"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +22,8 @@ from migverify.runbook.history.past import past_runs
 from migverify.runbook.history.read import _signers
 from migverify.runbook.history.readiness import asker, readiness, wanted_runbooks
 from migverify.runbook.history.readiness_cases import coverage
-from migverify.runbook.model import Person, Policy, Role, Runbook, RunbookKind, RunKind, StepKind, Times
+from migverify.runbook.kinds import RunbookKind, RunKind, StepKind
+from migverify.runbook.model import Applies, Environment, Failure, Person, Policy, Role, Runbook, Times
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.frozen import runbook_as_json
 from migverify.runbook.record.heads import HEADS, Head
@@ -41,6 +41,7 @@ from tests.unit.runbook_past import (
     START,
     Drill,
     answer,
+    asking,
     clean,
     edited,
     only,
@@ -50,10 +51,10 @@ from tests.unit.runbook_past import (
     write_past,
 )
 from tests.unit.runbook_places import data_of, rewrite
-from tests.unit.runbook_runs import ALICE, PEOPLE, ROLES, FakeClock, runbook, step
+from tests.unit.runbook_runs import ALICE, PEOPLE, ROLES, FakeClock, replace, runbook, step
 
-FRESH = (*PEOPLE, Person("frank"), Person("gina"))
-NEW_DRI = (ROLES[0], Role("db-1", "frank"), *ROLES[2:])
+FRESH = (*PEOPLE, Person(name="frank"), Person(name="gina"))
+NEW_DRI = (ROLES[0], Role(name="db-1", person="frank"), *ROLES[2:])
 """The cast of the night: frank has taken bob's part over, and was new to it in the last drill."""
 
 
@@ -77,6 +78,7 @@ def story(told: Path, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+TWO_PLACES = {"staging": Environment(), "prod": Environment(production=True)}
 FRANK = machine.Actor("frank")
 
 
@@ -85,7 +87,7 @@ def now_book(**changes: Any) -> Runbook:
 
 
 def policy(**changes: Any) -> dict[str, Any]:
-    return {"policy": replace(small().policy, **changes)}
+    return {"policy": asking(small().policy, **changes)}
 
 
 def test_a_room_that_shows_everything_is_ready(story: Path) -> None:
@@ -107,8 +109,8 @@ def test_an_empty_room_is_not_ready(tmp_path: Path) -> None:
 
 def test_a_policy_that_asks_for_nothing_is_met_by_nothing(tmp_path: Path) -> None:
     nothing = policy(
-        drills_minimum=0, clean_last=0, same_runbook=False, same_schema=False, full_cast_last=False,
-        fresh_eyes_one=False, rollback_drills=0, dr_cases=(),
+        drills_min=0, clean_last=0, same_runbook=False, same_schema=False, full_cast_last=False,
+        fresh_eyes_one=False, rollback_drills_min=0, dr_cases=(),
     )  # fmt: skip
     found = answer(tmp_path, now_book(**nothing))
     assert found.verdict == "ready"
@@ -155,13 +157,13 @@ def spoil(room: Path, run: str) -> None:
 
 
 ALONE: list[tuple[str, Callable[[Path], None] | None, dict[str, Any], dict[str, Any], str]] = [
-    ("drills", None, policy(drills_minimum=4), {}, "3 of 4 drills went through"),
+    ("drills", None, policy(drills_min=4), {}, "3 of 4 drills went through"),
     ("clean", unclean, policy(fresh_eyes_one=False), {}, "d4: held by alice: a phone call"),
     ("runbook", None, {"sha": "of-another"}, {}, "no step changed"),
     ("schema", None, {}, {"schema_fingerprint": "e" * 64}, "ran on ffffffffffffffff"),
     ("cast", with_backup, {}, {}, "coordinator: alice acted, but not as such; erin did it"),
     ("eyes", old_hands, {}, {}, "everybody of the last drills had taken part before"),
-    ("rollback", None, policy(rollback_drills=2), {}, "1 of 2 drills of the rollback"),
+    ("rollback", None, policy(rollback_drills_min=2), {}, "1 of 2 drills of the rollback"),
     ("cases", None, {}, {"now": START + 60 * DAY}, "kill: passed 59 days ago, and 40 are allowed"),
     ("cases", case_ahead, {}, {}, "ended in the future"),
     ("cases", case_failed, {}, {}, "kill: fail in staging (case-2)"),
@@ -204,7 +206,7 @@ def test_what_is_not_known_is_no_verdict(
 def test_a_damaged_journal_of_what_counts_keeps_the_verdict_open_at_best(story: Path, run: str) -> None:
     spoil(story, run)
     assert state_of(answer(story, now_book()), "journals") == "unknown"
-    less = policy(drills_minimum=2, clean_last=1, rollback_drills=0, dr_cases=())
+    less = policy(drills_min=2, clean_last=1, rollback_drills_min=0, dr_cases=())
     found = answer(story, now_book(**less))
     assert found.verdict == "inconclusive"
     assert any(why.startswith(f"journals: {run}: ") for why in found.reasons)
@@ -272,18 +274,18 @@ def test_a_drill_that_was_rolled_back_after_trouble_stands_in_the_way(story: Pat
 def test_a_runbook_of_its_own_rolls_back_only_when_the_policy_names_it(story: Path) -> None:
     own = replace(small(people=FRESH), id="way-back", kind=RunbookKind.ROLLBACK)
     clean(story, own, "wb", day=6)
-    wants_two = policy(rollback_drills=2)
+    wants_two = policy(rollback_drills_min=2)
     assert state_of(answer(story, now_book(**wants_two)), "rollback") == "missing"
-    named = policy(rollback_drills=2, rollback_runbooks=("way-back",))
+    named = policy(rollback_drills_min=2, rollback_runbooks=("way-back",))
     assert answer(story, now_book(**named)).verdict == "ready"
     assert wanted_runbooks(now_book(**named)) == {"cut", "way-back"}
     clean(story, replace(own, instance={"service": "pay"}), "wb2", day=7)
-    three = policy(rollback_drills=3, rollback_runbooks=("way-back",))
+    three = policy(rollback_drills_min=3, rollback_runbooks=("way-back",))
     assert answer(story, now_book(**three)).verdict == "ready"
 
 
 def test_the_way_back_of_another_service_is_not_that_of_this_one(tmp_path: Path) -> None:
-    named = policy(rollback_drills=1, rollback_runbooks=("way-back",))
+    named = policy(rollback_drills_min=1, rollback_runbooks=("way-back",))
     own = replace(small(), id="way-back", kind=RunbookKind.ROLLBACK, instance={"service": "pay", "host": "h"})
     clean(tmp_path, own, "wb")
     alone = tuple(replace(one, rollback=None) for one in small().steps)
@@ -293,10 +295,10 @@ def test_the_way_back_of_another_service_is_not_that_of_this_one(tmp_path: Path)
 
 
 def test_a_run_of_kind_rollback_counts_when_it_went_backwards(story: Path) -> None:
-    two = policy(rollback_drills=2)
+    two = policy(rollback_drills_min=2)
     clean(story, now_book(), "forwards", day=6, kind=RunKind.ROLLBACK, dri=FRANK)
     assert state_of(answer(story, now_book(**two)), "rollback") == "missing"
-    back = now_book(steps=(*small().steps, step("way-back", needs=(), only_runs=(RunKind.ROLLBACK,))))
+    back = now_book(steps=(*small().steps, step("way-back", needs=(), only=Applies(runs=(RunKind.ROLLBACK,)))))
     clean(story, back, "backwards", day=7, kind=RunKind.ROLLBACK, dri=FRANK)
     assert state_of(answer(story, replace(back, **two)), "rollback") == "ok"
     changed = edited(replace(back, **two), "way-back", times=Times(plan=9))
@@ -322,7 +324,7 @@ def test_a_rollback_of_a_step_that_changed_since_counts_no_more(story: Path) -> 
     book = edited(now_book(), "a", times=Times(plan=5))
     for day in (6, 7, 8):
         clean(story, book, f"e{day}", day=day, dri=FRANK)
-    found = answer(story, replace(book, policy=replace(book.policy, fresh_eyes_one=False)))
+    found = answer(story, replace(book, policy=asking(book.policy, fresh_eyes_one=False)))
     assert [one.id for one in found.conditions if one.state == "missing"] == ["rollback"]
     assert "back does not count: a, undone then, changed since" in found.reasons[1]
 
@@ -406,7 +408,7 @@ def test_a_file_that_is_edited_voids_what_was_edited(
     past = only(tmp_path / "runs", "r")
     past = replace(past, steps={one.id: past.steps.get(one.id) or replace(past.steps["a"], id=one.id, sha=one.sha)
                                 for one in before.steps})  # fmt: skip
-    assert before.policy.rollback_runbooks == ("way-back",)
+    assert before.policy.readiness.rollback_runbooks == ("way-back",)
     path.write_text(TEXT.replace(old, new))
     edits = edits_since(past, load_runbook(path, {}, "lab"))
     assert (edits.changed, edits.dependents, edits.others) == (changed, dependents, False)
@@ -466,11 +468,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def in_production(twin: str | None) -> Runbook:
     return runbook(
-        step("rehearse", only_environments=("staging",)), step("act", only_environments=("prod",), twin=twin),
-        environments=("staging", "prod"), production=("prod",),
-        policy=replace(small().policy, drills_minimum=1, clean_last=1, rollback_drills=0, dr_cases=(),
-                       fresh_eyes_one=False),
-    )  # fmt: skip
+        step("rehearse", only=Applies(environments=("staging",))),
+        step("act", only=Applies(environments=("prod",)), twin=twin),
+        environments=TWO_PLACES,
+        policy=asking(
+            small().policy, drills_min=1, clean_last=1, rollback_drills_min=0, dr_cases=(), fresh_eyes_one=False
+        ),
+    )
 
 
 def test_a_step_of_production_is_rehearsed_by_its_twin(tmp_path: Path) -> None:
@@ -478,16 +482,16 @@ def test_a_step_of_production_is_rehearsed_by_its_twin(tmp_path: Path) -> None:
     clean(tmp_path, book, "d1")
     night = replace(book, environment="prod")
     assert answer(tmp_path, night).verdict == "ready"
-    changed = edited(night, "act", retries=3)
+    changed = edited(night, "act", on_fail=Failure(retry=3))
     assert state_of(answer(tmp_path, changed), "clean") == "missing"
     clean(tmp_path, replace(changed, environment="staging"), "d2", day=1)
     assert answer(tmp_path, changed).verdict == "ready"
 
 
 def test_a_step_that_is_taken_out_of_drills_is_not_mended_by_them(tmp_path: Path) -> None:
-    few = policy(drills_minimum=1, clean_last=2, rollback_drills=0, dr_cases=(), fresh_eyes_one=False)
-    before = runbook(step("a"), step("act"), environments=("staging", "prod"), production=("prod",), **few)
-    after = edited(before, "act", only_environments=("prod",))
+    few = policy(drills_min=1, clean_last=2, rollback_drills_min=0, dr_cases=(), fresh_eyes_one=False)
+    before = runbook(step("a"), step("act"), environments=TWO_PLACES, **few)
+    after = edited(before, "act", only=Applies(environments=("prod",)))
     clean(tmp_path, before, "d1")
     clean(tmp_path, after, "d2", day=1)
     found = answer(tmp_path, replace(after, environment="prod"))
@@ -505,15 +509,15 @@ def test_a_step_of_production_that_nothing_rehearses_is_never_ready(tmp_path: Pa
 
 
 def test_a_role_that_the_drill_does_not_have_is_not_asked_for(tmp_path: Path) -> None:
-    owner = (*ROLES[:3], Role("decision_owner", "dana", only=(RunKind.LIVE,)))
-    few = policy(drills_minimum=1, clean_last=1, rollback_drills=0, dr_cases=(), fresh_eyes_one=False)
+    owner = (*ROLES[:3], Role(name="decision_owner", person="dana", only=(RunKind.LIVE,)))
+    few = policy(drills_min=1, clean_last=1, rollback_drills_min=0, dr_cases=(), fresh_eyes_one=False)
     book = runbook(step("a"), step("go", point_of_no_return="soft"), roles=owner, **few)
     clean(tmp_path, book, "d1")
     assert answer(tmp_path, book).verdict == "ready"
 
 
 def test_the_cast_is_that_of_the_night(story: Path) -> None:
-    gina = (ROLES[0], Role("db-1", "gina"), *ROLES[2:])
+    gina = (ROLES[0], Role(name="db-1", person="gina"), *ROLES[2:])
     found = answer(story, now_book(roles=gina))
     assert found.reasons == ("cast: db-1: gina did nothing; frank did it",)
 
@@ -570,7 +574,7 @@ def test_priorities_of_a_folder(tmp_path: Path) -> None:
 def test_an_executor_asks_the_room(story: Path) -> None:
     ask = asker(RunStore(story), lambda: NOW, SCHEMA, {"kill": "p0"}, NO_FLOOR)
     assert ask(now_book()) == (True, ())
-    ready, reasons = ask(now_book(**policy(drills_minimum=9)))
+    ready, reasons = ask(now_book(**policy(drills_min=9)))
     assert (ready, "drills: 3 of 9 drills went through" in reasons) == (False, True)
     spoil(story, "d1")
     assert ask(now_book())[0] is False
@@ -616,7 +620,7 @@ def test_a_login_is_not_what_the_environment_says(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.attack("runbook", "a drill undoes one step of many and ends rolled back", "each rollback is required")
 def test_one_rollback_is_not_the_rollback_of_every_step(tmp_path: Path) -> None:
-    book = small(policy=replace(small().policy, dr_cases=(), fresh_eyes_one=False, drills_minimum=1, clean_last=1))
+    book = small(policy=asking(small().policy, dr_cases=(), fresh_eyes_one=False, drills_min=1, clean_last=1))
     rolled_back(tmp_path, book, "back", day=1, steps=1)
     clean(tmp_path, book, "d1", day=2)
     found = answer(tmp_path, book)
@@ -708,7 +712,9 @@ def test_a_drill_is_no_younger_than_the_run_that_was_begun_after_it(story: Path)
 
 @pytest.mark.attack("runbook", "a runbook lowers its own policy to one drill", "the floor is outside of the runbook")
 def test_a_runbook_cannot_lower_what_is_asked_of_it(tmp_path: Path) -> None:
-    nothing = Policy(drills_minimum=1, clean_last=1, same_schema=False, full_cast_last=False, rollback_drills=0)
+    nothing = asking(
+        Policy(), drills_min=1, clean_last=1, same_schema=False, full_cast_last=False, rollback_drills_min=0
+    )
     book = small(policy=nothing)
     clean(tmp_path, book, "d1", day=2)
     assert answer(tmp_path, book).verdict == "ready"

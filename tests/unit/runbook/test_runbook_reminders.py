@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.announce.reminders import _number
 from migverify.runbook.events import EventKind, StepState
-from migverify.runbook.model import OnFail, Policy, Role, Rollback, RunKind, StepKind, Times
+from migverify.runbook.kinds import OnFail, RunKind, StepKind
+from migverify.runbook.model import Failure, Policy, Role, Rollback, Times
 from migverify.runbook.record.journal_file import read_events
 from migverify.runbook.run import machine
 from tests.unit.runbook_places import saved
@@ -32,9 +33,11 @@ from tests.unit.runbook_runs import (
 
 FAILED = ActionResult(Outcome.FAILED, "exit code 1")
 BACKED = (
-    Role("coordinator", "alice", "erin"), Role("db-1", "bob", "dana"), Role("db-2", "carol"),
-    Role("decision_owner", "dana"),
-)  # fmt: skip
+    Role(name="coordinator", person="alice", backup="erin"),
+    Role(name="db-1", person="bob", backup="dana"),
+    Role(name="db-2", person="carol"),
+    Role(name="decision_owner", person="dana"),
+)
 
 
 def reminders(room: Room) -> list[Any]:
@@ -184,7 +187,7 @@ def test_a_point_of_no_return_waits_for_the_decision_owner(tmp_path: Path) -> No
 
 
 def test_a_failed_step_that_may_be_skipped_waits_for_its_waiver(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", on_fail=OnFail.SKIP)))
+    room = Room(tmp_path, runbook(step("a", on_fail=Failure(unbounded=OnFail.SKIP))))
     room.world.outcomes["set a"] = [FAILED]
     room.man()
     room.say(machine.call, ALICE, "a")
@@ -213,7 +216,7 @@ def test_a_held_run_waits_for_those_who_may_resume_it_and_nobody_else(tmp_path: 
 
 
 def test_an_undoing_by_hand_waits_for_its_dri(tmp_path: Path) -> None:
-    by_hand = Rollback(None, "Unset it.", (is_set("x"),), plan=30.0)
+    by_hand = Rollback(effect=None, instruction="Unset it.", verify=(is_set("x"),), plan=30.0)
     room = Room(tmp_path, runbook(step("a", rollback=by_hand), step("b")))
     room.man()
     room.play("a")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,6 +19,7 @@ from migverify.runbook.record.chain import JournalProblem
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from tests.unit.runbook.test_runbook_view import ALL
+from tests.unit.runbook_runs import replace
 from tests.unit.runbook_stories import Story, cutover, in_freeze
 
 _K = EventKind

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from migverify.errors import JournalError, StoreError, UsageError
 from migverify.runbook.events import EventKind
-from migverify.runbook.model import RunKind
+from migverify.runbook.kinds import RunKind
 from migverify.runbook.record.journal_file import NAME, read_events
 from migverify.runbook.record.run_record import new_run_id
 from migverify.runbook.record.run_store import RunStore, check_id, open_run_store
 from migverify.store import journals
 from tests.unit.runbook_places import ON_THE_DISK, data_of, rewrite
-from tests.unit.runbook_runs import FakeClock, runbook, step
+from tests.unit.runbook_runs import FakeClock, replace, runbook, step
 
 
 def test_runs_are_listed_in_the_order_of_their_start(tmp_path: Path) -> None:
@@ -157,8 +156,8 @@ def test_a_folder_that_somebody_else_could_have_made_is_refused(db: RunStore, tm
 
 def test_a_run_names_its_service_and_fits_a_markers_column() -> None:
     book = replace(
-        runbook(step("a")), parameters={"service": "pay", "barrier": "ops_forward.barrier"}, instance={"barrier": "x.y"}
+        runbook(step("a")), values={"service": "pay", "barrier": "ops_forward.barrier"}, instance={"barrier": "x.y"}
     )
     assert book.service == f"{book.id}-pay"
-    assert replace(book, parameters={}).service == book.id
+    assert replace(book, values={}).service == book.id
     assert len(new_run_id("s" * 100)) <= 64

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,17 @@ from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.announce.words import rollback_text
 from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
 from migverify.runbook.fold.table import fold
+from migverify.runbook.kinds import DataLoss, OnFail, Repeat, RunKind, StepKind
 from migverify.runbook.model import (
+    Applies,
     Approval,
     Budgets,
     Check,
-    DataLoss,
     Effect,
-    Guard,
-    OnFail,
+    Failure,
     Policy,
-    Repeat,
     Role,
     Rollback,
-    RunKind,
-    StepKind,
     Times,
 )
 from migverify.runbook.page.view import view
@@ -44,8 +40,10 @@ from tests.unit.runbook_runs import (
     ERIN,
     Room,
     draft,
+    guard_of,
     is_set,
     manual,
+    replace,
     runbook,
     step,
 )
@@ -116,9 +114,9 @@ def test_an_effect_that_fails_holds_the_run(tmp_path: Path, result: ActionResult
 @pytest.mark.parametrize(
     ("check", "state"),
     [
-        (Check("world.is", {"name": "other"}), StepState.FAILED),
-        (Check("world.value", {"name": "nothing"}, maximum=5), StepState.INCONCLUSIVE),
-        (Check("no.such"), StepState.INCONCLUSIVE),
+        (Check(action="world.is", arguments={"name": "other"}), StepState.FAILED),
+        (Check(action="world.value", arguments={"name": "nothing"}, maximum=5), StepState.INCONCLUSIVE),
+        (Check(action="no.such"), StepState.INCONCLUSIVE),
     ],
 )
 def test_what_is_expected_has_to_be_shown(tmp_path: Path, check: Check, state: StepState) -> None:
@@ -147,7 +145,7 @@ def start(room: Room, id_: str = "a") -> None:
 
 
 def test_a_repeatable_step_is_tried_again_with_growing_pauses(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", on_fail=OnFail.RETRY, retries=2, backoff=10.0, repeat=Repeat.YES)))
+    room = Room(tmp_path, runbook(step("a", on_fail=Failure(retry=2, backoff=10.0), repeat=Repeat.YES)))
     room.world.outcomes["set a"] = [FAILED, FAILED]
     room.man()
     start(room)
@@ -166,7 +164,7 @@ def test_a_repeatable_step_is_tried_again_with_growing_pauses(tmp_path: Path) ->
 
 
 def test_a_step_that_may_not_be_repeated_is_not(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", on_fail=OnFail.RETRY, retries=2, repeat=Repeat.NO)))
+    room = Room(tmp_path, runbook(step("a", on_fail=Failure(retry=2), repeat=Repeat.NO)))
     room.world.outcomes["set a"] = [FAILED]
     room.man()
     start(room)
@@ -179,7 +177,7 @@ def test_a_step_that_may_not_be_repeated_is_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("happened", [True, False])
 def test_a_retry_asks_the_probe_first(tmp_path: Path, happened: bool) -> None:
-    room = Room(tmp_path, runbook(step("a", on_fail=OnFail.RETRY, retries=1)))
+    room = Room(tmp_path, runbook(step("a", on_fail=Failure(retry=1))))
     room.world.outcomes["set a"] = [FAILED]
     room.world.hook = lambda what, name: room.world.flags.add(name) if what == "after set" and happened else None
     room.man()
@@ -189,7 +187,9 @@ def test_a_retry_asks_the_probe_first(tmp_path: Path, happened: bool) -> None:
 
 
 def test_checks_that_failed_are_asked_again_without_the_effect(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", expect=(Check("world.value", {"name": "lag"}, maximum=5),))))
+    room = Room(
+        tmp_path, runbook(step("a", expect=(Check(action="world.value", arguments={"name": "lag"}, maximum=5),)))
+    )
     room.man()
     start(room)
     assert room.state("a") is StepState.INCONCLUSIVE
@@ -202,7 +202,7 @@ def test_checks_that_failed_are_asked_again_without_the_effect(tmp_path: Path) -
 
 
 def test_a_rejected_step_has_failed_and_nothing_is_tried_again_by_itself(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", on_fail=OnFail.RETRY, retries=5, repeat=Repeat.YES)))
+    room = Room(tmp_path, runbook(step("a", on_fail=Failure(retry=5), repeat=Repeat.YES)))
     room.man()
     start(room)
     with pytest.raises(UsageError, match="no reason"):
@@ -215,7 +215,7 @@ def test_a_rejected_step_has_failed_and_nothing_is_tried_again_by_itself(tmp_pat
 
 
 def test_goto_leads_forward_and_the_failed_step_stays_failed(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", on_fail=OnFail.GOTO, goto="c"), step("b"), step("c")))
+    room = Room(tmp_path, runbook(step("a", on_fail=Failure(goto="c")), step("b"), step("c")))
     room.world.outcomes["set a"] = [FAILED]
     room.man()
     start(room)
@@ -227,7 +227,7 @@ def test_goto_leads_forward_and_the_failed_step_stays_failed(tmp_path: Path) -> 
 
 
 def test_a_skip_waits_for_the_waiver_of_two(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a", on_fail=OnFail.SKIP), step("b")))
+    room = Room(tmp_path, runbook(step("a", on_fail=Failure(unbounded=OnFail.SKIP)), step("b")))
     room.world.outcomes["set a"] = [FAILED]
     room.man()
     start(room)
@@ -288,7 +288,11 @@ def test_a_rollback_down_to_a_step_holds_and_the_way_can_be_gone_again(tmp_path:
 
 
 def test_a_rollback_that_is_not_verified_stops_and_the_run_ends_dirty(tmp_path: Path) -> None:
-    undo = Rollback(Effect("world.unset", {"name": "b"}), "", (Check("world.value", {"name": "nothing"}, maximum=1),))
+    undo = Rollback(
+        effect=Effect(action="world.unset", arguments={"name": "b"}),
+        instruction="",
+        verify=(Check(action="world.value", arguments={"name": "nothing"}, maximum=1),),
+    )
     room = Room(tmp_path, runbook(step("a"), step("b", rollback=undo), step("c")))
     room.man()
     room.play("a", "b")
@@ -320,7 +324,7 @@ def test_a_failed_rollback_is_repeated_only_when_two_say_so(tmp_path: Path) -> N
 
 
 def test_on_fail_rollback_undoes_everything_and_aborts_clean(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a"), step("b", on_fail=OnFail.ROLLBACK)))
+    room = Room(tmp_path, runbook(step("a"), step("b", on_fail=Failure(unbounded=OnFail.ROLLBACK))))
     room.world.outcomes["set b"] = [FAILED]
     room.man()
     room.play("a")
@@ -335,7 +339,7 @@ def test_on_fail_rollback_undoes_everything_and_aborts_clean(tmp_path: Path) -> 
 )  # fmt: skip
 @pytest.mark.parametrize("how", ["abort", "rollback", "on_fail"])
 def test_an_effect_without_a_rollback_stands_and_is_named(tmp_path: Path, how: str) -> None:
-    last = step("c", on_fail=OnFail.ROLLBACK if how == "on_fail" else OnFail.STOP)
+    last = step("c", on_fail=Failure(unbounded=OnFail.ROLLBACK if how == "on_fail" else OnFail.STOP))
     room = Room(tmp_path, runbook(step("a"), step("b", rollback=None), last))
     room.world.outcomes["set c"] = [FAILED]
     room.man()
@@ -413,7 +417,9 @@ def test_a_run_of_the_earlier_rules_still_reads(tmp_path: Path) -> None:
 
 
 def test_a_manual_rollback_waits_for_its_person(tmp_path: Path) -> None:
-    by_hand = Rollback(None, "Grant it again.", (Check("world.value", {"name": "granted"}),))
+    by_hand = Rollback(
+        effect=None, instruction="Grant it again.", verify=(Check(action="world.value", arguments={"name": "granted"}),)
+    )
     room = Room(tmp_path, runbook(manual("m", rollback=by_hand), step("b")))
     room.man()
     room.play("m")
@@ -427,8 +433,13 @@ def test_a_manual_rollback_waits_for_its_person(tmp_path: Path) -> None:
 
 
 def test_a_rollback_expires_behind_its_step_and_is_refused(tmp_path: Path) -> None:
-    undo = Rollback(Effect("world.unset", {"name": "a"}), "", (Check("world.is_not", {"name": "a"}),), valid_until="b",
-                    data_loss=DataLoss.NONE)  # fmt: skip
+    undo = Rollback(
+        effect=Effect(action="world.unset", arguments={"name": "a"}),
+        instruction="",
+        verify=(Check(action="world.is_not", arguments={"name": "a"}),),
+        valid_until="b",
+        data_loss=DataLoss.NONE,
+    )
     room = Room(tmp_path, runbook(step("a", rollback=undo), step("b"), step("c")))
     room.man()
     room.play("a")
@@ -475,7 +486,7 @@ def test_behind_a_hard_point_nothing_before_can_be_undone(tmp_path: Path) -> Non
 
 
 def test_late_steps_are_told_and_manual_ones_time_out_without_the_time_of_holds(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(manual("m", times=Times(5, 15, None)), step("b")))
+    room = Room(tmp_path, runbook(manual("m", times=Times(plan=5, maximum=15, minimum=None)), step("b")))
     room.man()
     start(room, "m")
     room.later(6)
@@ -499,7 +510,11 @@ def test_late_steps_are_told_and_manual_ones_time_out_without_the_time_of_holds(
 
 def test_a_step_that_is_too_short_is_suspicious(tmp_path: Path) -> None:
     room = Room(
-        tmp_path, runbook(step("a", times=Times(60, 90, 30)), step("b", times=Times(60, 90, 30), reviewer=None))
+        tmp_path,
+        runbook(
+            step("a", times=Times(plan=60, maximum=90, minimum=30)),
+            step("b", times=Times(plan=60, maximum=90, minimum=30), reviewer=None),
+        ),
     )
     room.man()
     room.play("a")
@@ -551,7 +566,9 @@ def test_behind_a_hard_point_a_spent_write_stop_holds_once_and_people_may_go_on(
 
 
 def test_a_write_stop_within_its_budget_ends_with_its_step(tmp_path: Path) -> None:
-    book = runbook(step("freeze", write_stop="begin"), step("open", write_stop="end"), step("c"), budgets=Budgets(20))
+    book = runbook(
+        step("freeze", write_stop="begin"), step("open", write_stop="end"), step("c"), budgets=Budgets(write_stop=20)
+    )
     room = Room(tmp_path, book)
     room.man()
     room.play("freeze", "open")
@@ -562,8 +579,8 @@ def test_a_write_stop_within_its_budget_ends_with_its_step(tmp_path: Path) -> No
 
 
 def guarded(**changes: Any) -> Any:
-    check = Check("world.value", {"name": "lag"}, maximum=5)
-    guard = Guard("lag", check, 0.01, ("p",), "hold", "hold", step("x").place)
+    check = Check(action="world.value", arguments={"name": "lag"}, maximum=5)
+    guard = guard_of("lag", check, 0.01, armed_in=("p",), on_fail="hold")
     return runbook(step("a"), step("b"), guards=(replace(guard, **changes),))
 
 
@@ -633,7 +650,7 @@ def test_a_guard_may_order_the_rollback(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_has_no_effects_and_is_never_done(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a"), manual("m"), step("b", only_environments=("prod",))), RunKind.DRY)
+    room = Room(tmp_path, runbook(step("a"), manual("m"), step("b", only=Applies(environments=("prod",)))), RunKind.DRY)
     room.man()
     room.settle()
     assert room.world.done == []
@@ -642,7 +659,7 @@ def test_a_dry_run_has_no_effects_and_is_never_done(tmp_path: Path) -> None:
 
 
 def test_what_does_not_apply_is_recorded_and_keeps_the_order(tmp_path: Path) -> None:
-    room = Room(tmp_path, runbook(step("a"), step("x", only_runs=(RunKind.LIVE,)), step("b")))
+    room = Room(tmp_path, runbook(step("a"), step("x", only=Applies(runs=(RunKind.LIVE,))), step("b")))
     room.man()
     assert room.state("x") is StepState.NOT_APPLICABLE
     assert room.state("b") is StepState.PENDING
@@ -754,7 +771,7 @@ def test_only_leaders_lead(tmp_path: Path) -> None:
 
 
 def test_a_role_for_other_runs_is_nobodys(tmp_path: Path) -> None:
-    roles = (Role("coordinator", "alice", only=(RunKind.LIVE,)),)
+    roles = (Role(name="coordinator", person="alice", only=(RunKind.LIVE,)),)
     room = Room(tmp_path, runbook(step("a", reviewer="carol"), roles=roles, policy=Policy()))
     with pytest.raises(UsageError, match="nobody is coordinator"):
         room.say(machine.call, ALICE, "a")

@@ -29,7 +29,7 @@ QUIET = threading.Event()
 
 
 def webhook(url: str, **more: Any) -> OpenSink:
-    return open_sink(Sink("chat", "webhook", {"url_env": "CHAT_URL", **more}), {"CHAT_URL": url})
+    return open_sink(Sink(name="chat", kind="webhook", arguments={"url_env": "CHAT_URL", **more}), {"CHAT_URL": url})
 
 
 def refusal(sink: OpenSink, message: Message = MESSAGE) -> SinkError:
@@ -143,27 +143,29 @@ def test_a_certificate_of_another_host_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_gets_a_line_with_time_and_id(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    sink = open_sink(Sink("log", "file", {"path": str(path)}))
+    sink = open_sink(Sink(name="log", kind="file", arguments={"path": str(path)}))
     sink.send(MESSAGE, QUIET)
     sink.send(MESSAGE, QUIET)
     assert path.read_text().splitlines() == [f"2027-01-15T08:00:00Z [r1/7] {MESSAGE.text}"] * 2
 
 
 def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
-    error = refusal(open_sink(Sink("log", "file", {"path": str(tmp_path / "no" / "log")})))
+    error = refusal(open_sink(Sink(name="log", kind="file", arguments={"path": str(tmp_path / "no" / "log")})))
     assert (error.reason, error.final) == ("it cannot be written: No such file or directory", False)
 
 
 def test_the_terminal_gets_a_line() -> None:
     stream = io.StringIO()
-    open_sink(Sink("terminal", "stdout"), stdout=stream).send(MESSAGE, QUIET)
+    open_sink(Sink(name="terminal", kind="stdout"), stdout=stream).send(MESSAGE, QUIET)
     assert stream.getvalue() == f"2027-01-15T08:00:00Z {MESSAGE.text}\n"
     stream.close()
-    assert refusal(open_sink(Sink("terminal", "stdout"), stdout=stream)).reason.startswith("it cannot be written")
+    assert refusal(open_sink(Sink(name="terminal", kind="stdout"), stdout=stream)).reason.startswith(
+        "it cannot be written"
+    )
 
 
 def command(script: str, environment: dict[str, str] | None = None, **more: Any) -> OpenSink:
-    return open_sink(Sink("page", "command", {"argv": ["sh", "-c", script], **more}), environment)
+    return open_sink(Sink(name="page", kind="command", arguments={"argv": ["sh", "-c", script], **more}), environment)
 
 
 def test_a_command_reads_the_text_and_knows_what_it_is_about(tmp_path: Path) -> None:
@@ -189,12 +191,12 @@ def test_a_command_gets_no_more_of_the_environment_than_hooks_do(
     given = {line.partition("=")[0] for line in lines}
     assert not given & {"DB_PASSWORD", "AWS_SECRET_ACCESS_KEY", "MIGVERIFY_TOKEN", "SOMETHING"}
     assert {"PATH", "MIGVERIFY_RUN", "MIGVERIFY_ANNOUNCEMENT"} <= given
-    [why] = sink_problems(Sink("page", "command", {"run": "true", "env": ["TEAM"]}))
+    [why] = sink_problems(Sink(name="page", kind="command", arguments={"run": "true", "env": ["TEAM"]}))
     assert "env is a map of texts" in why
 
 
 def test_a_command_line_is_split_into_words_and_no_shell_sees_it(tmp_path: Path) -> None:
-    sink = open_sink(Sink("page", "command", {"run": f"tee '{tmp_path}/a $(b)'"}))
+    sink = open_sink(Sink(name="page", kind="command", arguments={"run": f"tee '{tmp_path}/a $(b)'"}))
     sink.send(MESSAGE, QUIET)
     assert (tmp_path / "a $(b)").read_text().strip() == MESSAGE.text
 
@@ -205,7 +207,7 @@ def test_a_command_that_fails_says_its_exit_code_and_last_words_without_secrets(
     )
     error = refusal(sink)
     assert (error.reason, error.final) == ("exit code 3: no: ***", False)
-    assert refusal(open_sink(Sink("page", "command", {"run": "/no/such/program"}))).reason == (
+    assert refusal(open_sink(Sink(name="page", kind="command", arguments={"run": "/no/such/program"}))).reason == (
         "/no/such/program cannot be started: No such file or directory"
     )
 
@@ -238,21 +240,27 @@ def gone(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("sink", "words"),
     [
-        (Sink("s", "pigeon"), "there is no kind pigeon"),
-        (Sink("s", "file"), "path is missing"),
-        (Sink("s", "webhook"), "url_env is missing"),
-        (Sink("s", "webhook", {"url": "https://example.com/secret"}), "a webhook's URL is a secret: say url_env"),
-        (Sink("s", "webhook", {"url_env": "NO_SUCH_VARIABLE"}), "NO_SUCH_VARIABLE is not set"),
-        (Sink("s", "command"), "run is missing"),
-        (Sink("s", "command", {"run": "unbalanced '"}), "run is missing"),
-        (Sink("s", "command", {"argv": ["a", 1]}), "run is missing"),
-        (Sink("s", "command", {"run": "x", "secrets": ["NO_SUCH_VARIABLE"]}), "NO_SUCH_VARIABLE is not set"),
-        (Sink("s", "stdout", {"path": "x"}), "there is no argument path"),
-        (Sink("s", "file", {"path": "x", "timeout": 5}), "there is no argument timeout"),
-        (Sink("s", "webhook", {"url_env": "HOME", "timeout": -1}), "timeout is a number"),
-        (Sink("s", "webhook", {"url_env": "HOME", "timeout": float("nan")}), "timeout is a number"),
-        (Sink("s", "webhook", {"url_env": "HOME", "timeout": True}), "timeout is a number"),
-        (Sink("s", "webhook", {"url_env": "HOME", "ca": "/no/such.pem"}), ""),
+        (Sink(name="s", kind="file").model_copy(update={"kind": "pigeon"}), "there is no kind pigeon"),
+        (Sink(name="s", kind="file"), "path is missing"),
+        (Sink(name="s", kind="webhook"), "url_env is missing"),
+        (
+            Sink(name="s", kind="webhook", arguments={"url": "https://example.com/secret"}),
+            "a webhook's URL is a secret: say url_env",
+        ),
+        (Sink(name="s", kind="webhook", arguments={"url_env": "NO_SUCH_VARIABLE"}), "NO_SUCH_VARIABLE is not set"),
+        (Sink(name="s", kind="command"), "run is missing"),
+        (Sink(name="s", kind="command", arguments={"run": "unbalanced '"}), "run is missing"),
+        (Sink(name="s", kind="command", arguments={"argv": ["a", 1]}), "run is missing"),
+        (
+            Sink(name="s", kind="command", arguments={"run": "x", "secrets": ["NO_SUCH_VARIABLE"]}),
+            "NO_SUCH_VARIABLE is not set",
+        ),
+        (Sink(name="s", kind="stdout", arguments={"path": "x"}), "there is no argument path"),
+        (Sink(name="s", kind="file", arguments={"path": "x", "timeout": 5}), "there is no argument timeout"),
+        (Sink(name="s", kind="webhook", arguments={"url_env": "HOME", "timeout": -1}), "timeout is a number"),
+        (Sink(name="s", kind="webhook", arguments={"url_env": "HOME", "timeout": float("nan")}), "timeout is a number"),
+        (Sink(name="s", kind="webhook", arguments={"url_env": "HOME", "timeout": True}), "timeout is a number"),
+        (Sink(name="s", kind="webhook", arguments={"url_env": "HOME", "ca": "/no/such.pem"}), ""),
     ],
 )
 def test_a_sink_that_is_defined_wrongly_refuses_every_text_and_says_why(sink: Sink, words: str) -> None:
@@ -266,9 +274,13 @@ def test_a_sink_that_is_defined_wrongly_refuses_every_text_and_says_why(sink: Si
 
 @pytest.mark.parametrize(
     "sink",
-    [Sink("s", "stdout"), Sink("s", "file", {"path": "x"}), Sink("s", "webhook", {"url_env": "U", "timeout": 3}),
-     Sink("s", "command", {"run": "a b", "secrets": ["U"]})],
-)  # fmt: skip
+    [
+        Sink(name="s", kind="stdout"),
+        Sink(name="s", kind="file", arguments={"path": "x"}),
+        Sink(name="s", kind="webhook", arguments={"url_env": "U", "timeout": 3}),
+        Sink(name="s", kind="command", arguments={"run": "a b", "secrets": ["U"]}),
+    ],
+)
 def test_a_sink_that_is_defined_well_has_no_problems(sink: Sink) -> None:
     assert sink_problems(sink, {"U": "https://example.com/x"}) == []
     assert "U" not in os.environ

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 from migverify.runbook.definition.forecast import Drills, Estimate
 from migverify.runbook.events import Event, EventKind
 from migverify.runbook.fold.table import fold
-from migverify.runbook.model import Budgets, Rollback, RunKind, Times
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.model import Budgets, Rollback, Times
 from migverify.runbook.page.view import Pulse, View, as_json, view
 from migverify.runbook.page.view_clock import ClockView
 from migverify.runbook.page.view_steps import TEXT, late_word
@@ -20,6 +20,7 @@ from migverify.runbook.record.journal_file import read_events
 from migverify.runbook.run import machine
 from migverify.runbook.state import ElapsedTime
 from tests.unit.runbook_places import saved
+from tests.unit.runbook_runs import replace
 from tests.unit.runbook_stories import PREPARED, Story, cutover, in_freeze
 
 _K = EventKind
@@ -341,8 +342,8 @@ def test_the_kind_of_the_run_stands_first(tmp_path: Path) -> None:
 
 def test_a_runbook_without_window_budget_or_guards_has_none(tmp_path: Path) -> None:
     book = cutover(0.0)
-    steps = tuple(replace(one, write_stop="") for one in book.steps)
-    bare = replace(book, steps=steps, window=None, budgets=Budgets(), guards=(), sinks=())
+    steps = tuple(replace(one, write_stop=None) for one in book.steps)
+    bare = replace(book, steps=steps, window=None, budgets=Budgets(), guards=(), sinks={})
     shown = seen(Story(tmp_path, book=bare).drive())
     assert (shown.budget.state, shown.finish.window, shown.guards) == ("none", "none", ())
     assert shown.undo.left is None

@@ -111,7 +111,7 @@ def test_what_an_instance_does_not_serve_has_no_value(run: Any) -> None:
 def test_a_missing_file_is_no_data_and_no_pass(tmp_path: Path) -> None:
     registry = Registry()
     actions_traffic.register(registry)
-    check = Check("traffic.share", {"traffic": str(tmp_path / "none.yaml"), "share": 5})
+    check = Check(action="traffic.share", arguments={"traffic": str(tmp_path / "none.yaml"), "share": 5})
     answer = ask(registry, check, Context("r", "s", 1, 1, 5, threading.Event()))
     assert answer.state == "inconclusive"
 
