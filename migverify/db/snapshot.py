@@ -204,7 +204,8 @@ def _tidb(
     stack: ExitStack, first: Session, endpoint: Endpoint, password: str | None, wanted: int, probe: str, opener: Open
 ) -> SnapshotSessions:  # fmt: skip
     at = time.time()
-    check_snapshot(first, probe)
+    if endpoint.snapshot:
+        check_snapshot(first, probe)
     stamp = endpoint.snapshot or transaction_start(first)
     sessions = [first]
     try:

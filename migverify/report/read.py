@@ -98,7 +98,8 @@ def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions)
                  *(pair_metrics(tables) if with_tables else ()), *rule_metrics(rules)),
         document={
             "run_id": run.run_id, "verdict": str(run.verdict), "exit_code": int(run.exit_code),
-            "seconds": rounded(run.seconds), "tables": [pair_as_json(table) for table in tables],
+            "reasons": list(run.reasons), "seconds": rounded(run.seconds),
+            "tables": [pair_as_json(table) for table in tables],
             **({"rules": [rule_as_json(rule) for rule in rules]} if rules else {}),
         },
         next_steps=tuple(_next_steps(run, tables, rules)),
@@ -112,7 +113,9 @@ def _next_steps(run: RunFacts, tables: Sequence[TablePairReport], rules: Sequenc
             yield Fact(f"migverify tables diff {run.run_id}", "keys and columns that differ")
             yield Fact(f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed")
         again = "--resume" if run.finished is None else "--recheck"
-        yield Fact(f"migverify tables verify {again} {run.run_id}", "read again what was not equal")
+        unequal = any(table.result.verdict is not Verdict.MATCH for table in tables)
+        if unequal or run.finished is None:
+            yield Fact(f"migverify tables verify {again} {run.run_id}", "read again what was not equal")
     if tables or rules:
         yield Fact(f"migverify report {run.run_id} -o report.html", "the whole report as a page")
 

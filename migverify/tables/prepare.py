@@ -6,7 +6,7 @@ Pairs are planned one by one while the run goes on; what is held for all of them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from migverify.codec import encode
 from migverify.config import (
     Config,
+    TablePattern,
     comparison_digest,
     includes,
     load_config,
@@ -33,7 +34,9 @@ from migverify.secrets import resolve_password
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES, hash_probe_sql
 from migverify.sql.fingerprint import digest, layout_fingerprint
+from migverify.sql.grants import check_grants
 from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, read_identities
+from migverify.sql.quoting import quote_name
 from migverify.sql.server import CLOCK, PACKET
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.plan import plan_pair
@@ -51,9 +54,10 @@ class PreparedTables:
 
     ``names`` are (pair id, source, target) of all pairs, ``facts`` what the servers report of themselves, ``digest``
     the hash of all that decides what is compared, ``read_at`` the Unix time before any row was read. ``skipped`` names
-    views and the like. ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the
-    plan keeps them, so that a later run can tell which results a change of a table made stale. ``identities`` say
-    by the same names which table each was, read before its definition.
+    views and the like, ``hidden`` the databases of which a user may see a part only: nothing over them is MATCH.
+    ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the plan keeps them, so
+    that a later run can tell which results a change of a table made stale. ``identities`` say by the same names which
+    table each was, read before its definition.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -66,6 +70,7 @@ class PreparedTables:
     pairs: Callable[[], Iterator[PairPlan]]
     layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     identities: Mapping[str, Mapping[str, TableIdentity]] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
@@ -93,16 +98,22 @@ def prepared_run(
         held = loaded.at_snapshot(pinned.snapshot)
         chosen = (lambda d, t: any(p.matches(d, t) for p in patterns)) if patterns else None
         # The digest is that of the configuration as written: a resumed run takes a snapshot of its own.
-        yield held, secrets, replace(prepare(held, secrets, chosen), digest=comparison_digest(loaded))
+        prepared = prepare(held, secrets, chosen, patterns)
+        yield held, secrets, replace(prepared, digest=comparison_digest(loaded))
 
 
-def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> PreparedTables:
+def prepare(
+    config: Config, secrets: Secrets, chosen: Chosen | None = None, patterns: Sequence[TablePattern] = ()
+) -> PreparedTables:
     """Read both catalogs and pair the tables; a reading that is killed or cut off is begun again.
 
     Parameters
     ----------
     chosen
         Further restriction of source tables, by (database, table); None for none.
+    patterns
+        The patterns that ``chosen`` is made of. Where they, and ``tables.include``, do not spell out every table, the
+        users have to be able to see whole databases.
 
     Raises
     ------
@@ -112,16 +123,21 @@ def prepare(config: Config, secrets: Secrets, chosen: Chosen | None = None) -> P
         no table fits the patterns.
     """
     limits = ReadLimits(config.limits.retries, config.limits.retry_seconds)
-    return attempt(lambda: _prepare_once(config, secrets, chosen), limits, passing=(RetryableReadError,))
+    return attempt(lambda: _prepare_once(config, secrets, chosen, patterns), limits, passing=(RetryableReadError,))
 
 
-def _prepare_once(config: Config, secrets: Secrets, chosen: Chosen | None) -> PreparedTables:
+def _prepare_once(
+    config: Config, secrets: Secrets, chosen: Chosen | None, patterns: Sequence[TablePattern]
+) -> PreparedTables:
     facts: dict[str, Any] = {}
     sources: dict[str, list[TableDef]] = {}
     skipped: list[str] = []
     known: list[tuple[str, str]] = []
     identities: dict[str, dict[tuple[str, str], TableIdentity]] = {}
     sessions: list[Session] = []
+    open_ended = [p for p in patterns or config.tables.include if p.table.literal is None]
+    open_ended = [] if all(p.table.literal is not None for p in config.tables.include) else open_ended
+    hidden: list[str] = []
     try:
         for endpoint in config.sources:
             session = open_session(endpoint, secrets.get(endpoint.name))
@@ -131,6 +147,7 @@ def _prepare_once(config: Config, secrets: Secrets, chosen: Chosen | None) -> Pr
             known += names.tables
             skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in names.skipped]
             tables = [n for n in names.tables if chosen is None or chosen(*n)]
+            hidden += _hidden(session, {database for database, _ in _matched(open_ended, tables)})
             identities[endpoint.name] = read_identities(session, tables)
             sources[endpoint.name] = list(read_tables(session, endpoint.name, tables))
         read_at = time.time()
@@ -139,6 +156,11 @@ def _prepare_once(config: Config, secrets: Secrets, chosen: Chosen | None) -> Pr
         facts[config.target.name] = endpoint_facts(session)
         databases = _target_databases(config, sources)
         tables = list(read_names(session, lambda db, _: db.casefold() in databases).tables)
+        hidden += _hidden(session, {
+            route(config, endpoint.partition(".")[2], *name)[0]
+            for endpoint, defs in sources.items()
+            for name in _matched(open_ended, [(one.ref.database, one.ref.table) for one in defs])
+        })  # fmt: skip
         identities[config.target.name] = read_identities(session, tables)
         target = read_tables(session, config.target.name, tables)
         found = list(
@@ -157,7 +179,30 @@ def _prepare_once(config: Config, secrets: Secrets, chosen: Chosen | None) -> Pr
             session.close()
     _refuse_empty(config, found, known)
     _refuse_unknown_keys(config, found)
-    return _prepared(config, found, hash_name, facts, tuple(skipped), read_at, identities)
+    prepared = _prepared(config, found, hash_name, facts, tuple(skipped), read_at, identities)
+    return replace(prepared, hidden=tuple(hidden))
+
+
+def _matched(patterns: Sequence[TablePattern], names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [name for name in names if any(pattern.matches(*name) for pattern in patterns)]
+
+
+def _hidden(session: Session, databases: Set[str]) -> Iterator[str]:
+    """Yield the databases whose tables this user may not all see.
+
+    A catalog lists the tables that its reader has a grant on, and no others: where both users see the same part of a
+    database, the rest would be left out without a word.
+    """
+    if not databases:
+        return
+    grants = check_grants(session)
+    for database in sorted(databases):
+        if not grants.allows("SELECT", database):
+            yield (
+                f"{session.endpoint.name}: {session.endpoint.user} may read a part of database {database} only, and"
+                f" tables that it cannot see are not compared: GRANT SELECT ON {quote_name(database)}.*, or name the"
+                " tables in tables.include"
+            )
 
 
 def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tuple[str, str]]) -> None:

@@ -202,13 +202,18 @@ def _has_work(store: ResultStore, run_id: str, pair: PairPlan, result: TableResu
 # --- the scripts -----------------------------------------------------------------------------------------------
 
 
+def _no_plan(info: RunInfo) -> str:
+    again = f"`migverify tables verify --recheck {info.run_id}` reads the table whole: repair that run"
+    return f"the run keeps no plan of this table, as a watch reads written rows alone; {again}"
+
+
 def _write_table(
     pool: SessionPool, pair: PairPlan, config: Config, store: ResultStore, info: RunInfo,
     result: TableResult | None, folder: Path,
 ) -> TableRepair:  # fmt: skip
     """Write both scripts of a table; a table that cannot be repaired, or read, gets none and its reason."""
     recorded = list(store.blobs(info.run_id, pair.id, "plan"))
-    table = TableRepair(pair, _why_not(pair) or ("" if recorded else "the run keeps no plan of this table"))
+    table = TableRepair(pair, _why_not(pair) or ("" if recorded else _no_plan(info)))
     if table.refused:
         return table
     table.no_delete = why_no_delete(result, store.chunk_totals(info.run_id, pair.id))

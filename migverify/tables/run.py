@@ -98,6 +98,8 @@ def run_tables(
         verdicts = [] if by_keys.verdict is None else [by_keys.verdict]
         if by_keys.done != pairs:
             verdicts.append(verify_tables(wanted, engine, store, run_id, rules, controls))
+        if prepared.hidden:
+            verdicts.append(Verdict.INCONCLUSIVE)
         verdict = Verdict.worst(verdicts)
     except KeyboardInterrupt:
         store.finish_run(
@@ -107,7 +109,7 @@ def run_tables(
     facts = {
         "seconds": time.time() - started,
         "positions at the end": _positions(config.endpoints, secrets),
-        "reasons": list(by_keys.reasons),
+        "reasons": [*prepared.hidden, *by_keys.reasons],
         **({"read whole": dict(by_keys.whole)} if by_keys.whole else {}),
     }
     if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:

@@ -131,6 +131,7 @@ def _make_watch(
     pairs = list(prepared.pairs())
     marker, watched = marker_name(config), watched_pairs(config, pairs)
     began = carried_from(run.store, base) if base is not None else []
+    begun = began or ([resumed] if resumed is not None else [])
     streams = [
         stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))
         for endpoint in config.sources
@@ -150,13 +151,14 @@ def _make_watch(
     covered = {(w.database, w.table) for w in watched}
     return TablesWatch(
         watched, streams, ledger, run.store, run.run_id, pool, config.target,
-        replace(rules_of(config), live=True), limits, _bases(run.store, base, pairs),
+        replace(rules_of(config), live=True), limits, _bases(run.store, began, pairs),
         lambda d, t: includes(config, d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
         slots=max(1, min(e.connections for e in config.endpoints) - 1),
-        replan=partial(replanned, config, secrets), known=_known(base or resumed, prepared, pairs),
+        replan=partial(replanned, config, secrets), known=_known(begun, prepared, pairs),
         uncovered=[
-            f"{p.source or p.target} is not watched: {p.not_covered[0].reason}"
-            for p in pairs if not p.sources and marker not in (p.source, p.target)
+            *prepared.hidden,
+            *(f"{p.source or p.target} is not watched: {p.not_covered[0].reason}"
+              for p in pairs if not p.sources and marker not in (p.source, p.target)),
         ],
         sweep=Sweep(config.watch.sweep_rows, [n for n, pair in enumerate(pairs) if sweepable(pair)]), catch_up=catch_up,
     )  # fmt: skip
@@ -315,31 +317,41 @@ def _until(at: Position | str, stream: Stream, pool: SessionPool) -> int:
     return stream.changes.ordinal(at)
 
 
-def _bases(store: ResultStore, base: RunInfo | None, pairs: Sequence[PairPlan]) -> dict[int, Base]:
-    if base is None:
+def _bases(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan]) -> dict[int, Base]:
+    """Return what the newest of the runs says of each pair; a recheck has results of what it read again alone."""
+    if not runs:
         return {}
-    results = {r.pair: r for r in store.table_results(base.run_id)}
-    found = {}
-    for number, pair in enumerate(pairs):
-        result = results.get(pair.id)
-        if result is None:
-            found[number] = Base(base.run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
-        else:
-            found[number] = Base(base.run_id, result.verdict, "; ".join(result.reasons))
-    return found
+    results: dict[str, Base] = {}
+    for run in reversed([*runs[:1], *_whole(runs[1:])]):
+        for result in store.table_results(run.run_id):
+            results[result.pair] = Base(run.run_id, result.verdict, "; ".join(result.reasons))
+    missing = Base(runs[0].run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
+    return {number: results.get(pair.id, missing) for number, pair in enumerate(pairs)}
+
+
+def _newest(runs: Sequence[RunInfo]) -> dict[str, RunInfo]:
+    """Return for each pair the first of the runs, newest first, that planned it."""
+    return {pair: run for run in reversed(runs) for pair in planned_pairs(run)}
+
+
+def _whole(runs: Sequence[RunInfo]) -> list[RunInfo]:
+    """Leave out watches: their MATCH may be that of the written rows alone."""
+    return [run for run in runs if not run.facts.get("watch")]
 
 
 def _seed(watch: TablesWatch, store: ResultStore, base: RunInfo) -> None:
     """Put every row that the run left open into the ledger: it is read again until it is equal or diverged."""
     states = [LiveState.DIVERGED.value, LiveState.HOT.value, LiveState.UNCONFIRMED.value]
+    runs = _newest([base, *_whole(carried_from(store, base)[1:])])
     for watched in {w.number: w for w in watch.pairs}.values():
-        if not watched.names:
+        run = runs.get(watched.pair.id)
+        if not watched.names or run is None:
             continue
         after = 0
-        while page := store.row_diffs(base.run_id, watched.pair.id, states=states, after=after, limit=SEED_PAGE):
+        while page := store.row_diffs(run.run_id, watched.pair.id, states=states, after=after, limit=SEED_PAGE):
             after = page[-1][0]
             keys = {(watched.number, form_of(watched.key, d.key)): (1, 0, 0) for _, d in page}
-            watch.ledger.touch(keys, {}, time.time(), origin=f"run {base.run_id}")
+            watch.ledger.touch(keys, {}, time.time(), origin=f"run {run.run_id}")
 
 
 def record_converged(pairs: Sequence[Watched], ledger: Ledger, store: ResultStore, run_id: str) -> None:
@@ -382,12 +394,13 @@ def replanned(config: Config, secrets: Secrets, watched: Sequence[Watched]) -> l
 
 
 def _known(
-    begun: RunInfo | None, prepared: PreparedTables, pairs: Sequence[PairPlan]
+    begun: Sequence[RunInfo], prepared: PreparedTables, pairs: Sequence[PairPlan]
 ) -> dict[int, Mapping[str, TableIdentity]]:
     """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
-    if begun is None:
+    if not begun:
         return {number: prepared.identities.get(pair.id, {}) for number, pair in enumerate(pairs)}
-    stored = {pair: entry.get("identities") for pair, entry in planned_pairs(begun).items()}
+    plans = _newest([*begun[:1], *_whole(begun[1:])])
+    stored = {pair: planned_pairs(run)[pair].get("identities") for pair, run in plans.items()}
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
 

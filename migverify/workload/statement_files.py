@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from migverify.errors import UsageError
+from migverify.errors import ReadError, UsageError
 from migverify.workload.model import SUMMARY
 from migverify.workload.private import private, private_folder
 from migverify.workload.sessions import SessionStatement
@@ -150,14 +150,27 @@ def statement_files(folder: Path) -> list[Path]:
 
 
 def read_columns(folder: Path, columns: Sequence[str], rows: int = GROUP_ROWS) -> Iterator[dict[str, list[object]]]:
-    """Yield batches of a capture's columns in the order of the files; times are Unix microseconds."""
+    """Yield batches of a capture's columns in the order of the files; times are Unix microseconds.
+
+    Raises ReadError: a file is damaged, or is none of a capture.
+    """
     for path in statement_files(folder):
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
-                yield {
-                    name: (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
-                    for name, column in zip(batch.schema.names, batch.columns, strict=True)
-                }
+        try:
+            yield from _read_file(path, columns, rows)
+        except (pa.ArrowException, OSError) as error:
+            first = str(error).partition("\n")[0]
+            raise ReadError(
+                f"{path} cannot be read, it may be cut or damaged: {first}", hint="Make the capture again."
+            ) from error
+
+
+def _read_file(path: Path, columns: Sequence[str], rows: int) -> Iterator[dict[str, list[object]]]:
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=rows, columns=list(columns)):
+            yield {
+                name: (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            }
 
 
 def read_rows(folder: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from migverify.cli.main import run
 from migverify_lab.servers import LabServer, LabServers
 from migverify_lab.session import connect
 from tests.conftest import Databases
-from tests.db.verifying import execute, write_config
+from tests.db.verifying import execute, run_command, write_config
 
 pytestmark = pytest.mark.db
 
@@ -276,3 +276,25 @@ def test_an_endpoint_that_is_refused_or_gone_hides_no_other(
         shown = capsys.readouterr()
         assert "-- target, " in shown.out
         assert "error: source: " in shown.err
+
+
+@pytest.mark.attack("tables", "both users see the same one of a database's tables, and the patterns ask for all",
+                    "INCONCLUSIVE, and the grant that shows the rest")  # fmt: skip
+def test_tables_that_no_user_sees_are_no_match(databases: Databases, tmp_path: Path, user: str) -> None:
+    databases.both("CREATE TABLE seen (id INT PRIMARY KEY)", "CREATE TABLE unseen (id INT PRIMARY KEY)",
+                   "INSERT INTO seen VALUES (1)")  # fmt: skip
+    databases.source("INSERT INTO unseen VALUES (1)")
+    sides = (databases.pair.source, databases.pair.target)
+    for server in sides:
+        execute(server, f"GRANT SELECT ON `{databases.name}`.seen TO {quoted(user)}")
+    path = config(tmp_path, databases, user)
+    code, report, messages = run_command(path)
+    assert (code, report["verdict"]) == (3, "INCONCLUSIVE"), messages
+    hidden = [f"{side}: {user} may read a part of database {databases.name} only" for side in ("source", "target")]
+    assert [reason.partition(", and tables")[0] for reason in report["reasons"]] == hidden
+    code, report, messages = run_command(path, "--tables", f"{databases.name}.seen")
+    assert (code, report["verdict"]) == (0, "MATCH"), "a table that is spelled out needs no other to be seen"
+    for server in sides:
+        execute(server, f"GRANT SELECT ON `{databases.name}`.* TO {quoted(user)}")
+    code, report, messages = run_command(path)
+    assert (code, report["verdict"]) == (1, "MISMATCH"), messages
