@@ -49,6 +49,11 @@ class LiveLine:
             self._shown = False
 
 
+def _say_line(text: str) -> None:
+    """Print one line: a name with a line break in it must not make another, which could look like a verdict."""
+    say(visible(text, lines=False))
+
+
 class ProgressLine(LiveLine):
     """Shows rows, bytes, rate, time left and row diffs so far; finished tables get a line each.
 
@@ -67,16 +72,16 @@ class ProgressLine(LiveLine):
         if result is not None and (result.verdict != "MATCH" or progress.tables_total <= self._many):
             self.clear()
             rows = "?" if result.rows_source is None else f"{result.rows_source:,}"
-            say(
+            _say_line(
                 f"{result.verdict:<12} {result.source}  {rows} rows, {amount(result.chunks, 'chunk')}, "
                 f"{result.seconds:.1f} s"
             )
             for reason in result.reasons[:5]:
-                say(f"             {reason}")
+                _say_line(f"             {reason}")
             for diff in progress.examples:
                 columns = ", ".join(f"{c.column} ({c.kind})" for c in diff.columns if c.kind != "row")
                 key = ", ".join("NULL" if part is None else part for part in diff.key)
-                say(f"             {diff.kind}: {key}" + (f": {columns}" if columns else ""))
+                _say_line(f"             {diff.kind}: {key}" + (f": {columns}" if columns else ""))
         if self._due():
             self._show(progress, self._last - self._started)
 
@@ -89,4 +94,4 @@ class ProgressLine(LiveLine):
             f"{progress.bytes / 1e6:,.0f} MB  {rate:,.0f} rows/s  {eta}  {progress.differences:,} rows to look at"
             + ("  PAUSED" if progress.paused else "") + (f"  {progress.table}" if progress.table else "")
         )  # fmt: skip
-        self._tell(text)
+        self._tell(visible(text, lines=False))

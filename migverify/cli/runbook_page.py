@@ -10,7 +10,7 @@ import typer
 from migverify.cli.console import examples, say
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import StoreError, UsageError
-from migverify.report.render import Format, format_of, render
+from migverify.report.render import Format, format_of, render, write_report
 
 if TYPE_CHECKING:
     from migverify.runbook.page.watch_run import Watcher
@@ -128,8 +128,5 @@ def export(
 
 
 def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    write_report(path, text)
     say(f"written to {path}")

@@ -24,6 +24,7 @@ from migverify.cli.console import (
     command_line,
     examples,
     say,
+    visible,
 )
 from migverify.cli.watching import watch_output
 from migverify.errors import ExitCode, UsageError
@@ -64,7 +65,7 @@ def plan(config: ConfigOption = DEFAULT_CONFIG, tables: TablesOption = None, as_
             typer.echo(json.dumps(list(plan_as_dicts(prepared, loaded, secrets)), indent=2, ensure_ascii=False))
             return
         for line in plan_as_text(prepared, loaded, secrets):
-            typer.echo(line)
+            typer.echo(visible(line, lines=False))
 
 
 def verify(
@@ -143,7 +144,7 @@ def diff(
 
     with closing(open_run_store(store, config)) as opened:
         for text in list_row_diffs(opened, run, tables, limit, as_json=as_json):
-            typer.echo(text)
+            typer.echo(visible(text, lines=False))
 
 
 def _engine(name: EngineName | None, master: str | None, config: Config, secrets: dict[str, str]) -> TaskEngine:
@@ -194,7 +195,10 @@ def repair(
         prepared_run(config, tables, current=True) as (loaded, secrets, prepared),
         closing(open_run_store(store, config)) as opened,
     ):
-        done = run_repair(prepared, loaded, secrets, opened, run, out, apply=apply, say=say if as_json else typer.echo)
+        echo = say if as_json else typer.echo
+        done = run_repair(
+            prepared, loaded, secrets, opened, run, out, apply=apply, say=lambda text: echo(visible(text, lines=False))
+        )
     if done.earlier:
         say(f"the files of an earlier repair are in {done.earlier}: to undo all, apply the newest inverse first")
     if as_json:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from migverify.cli.console import raw_stream, say
+from migverify.cli.console import raw_stream, say, visible
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class WatchOutput:
             if changed or time.monotonic() - self._printed_at >= LINE_SECONDS:
                 self._printed_at, self._verdict = time.monotonic(), status.verdict.value
                 for line in lines(status):
-                    say(line)
+                    say(visible(line, lines=False))
 
     def begin(self, run_id: str) -> None:
         """Name the run."""

@@ -40,9 +40,17 @@ class SystemClock:
         return Moment(time.time(), time.clock_gettime_ns(self._clock), self._boot)
 
 
+_FIRST_NAMESPACE = "time:[4026531834]"
+"""The name of the time namespace that a machine boots with (PROC_TIME_INIT_INO of Linux)."""
+
+
 def _boot_id() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # A container may have a monotonic clock of its own, days ahead: its moments are compared by the wall clock.
+        namespace = Path("/proc/self/ns/time")
+        name = str(namespace.readlink()) if namespace.is_symlink() else _FIRST_NAMESPACE
+        return boot if name == _FIRST_NAMESPACE else f"{boot} {name}"
     except OSError:
         # Without a name of the boot no two processes share a monotonic clock: durations fall back to the wall clock.
         return f"process-{os.getpid()}-{time.time_ns()}"

@@ -6,6 +6,7 @@ A new store gets its tables here, and one of version 1 what was added since.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sqlite3
 import time
@@ -102,10 +103,19 @@ def open_store(
     return ResultStore(engine, label, secret=parsed.password)
 
 
+_SCHEME = re.compile(r"[a-z][a-z0-9]+(?:\+[a-z0-9]+)?:", re.IGNORECASE)
+
+
 def _parse(url: str) -> URL:
     if "://" not in url:
         if not url.strip():
             raise StoreSettingError("the store's URL is empty", hint="Name a file, or an SQLAlchemy URL.")
+        if start := _SCHEME.match(url):
+            # A file of this name would have the password of a mistyped URL in it: nothing behind the scheme is shown.
+            raise StoreSettingError(
+                f"the store's URL ({start[0]}...) has no // behind its scheme",
+                hint="Write dialect+driver://user@host:port/database; for a file of such a name, ./NAME.",
+            )
         return URL.create("sqlite", database=url)
     try:
         return make_url(url)

@@ -102,8 +102,12 @@ class SqlScript(AbstractContextManager["SqlScript"]):
 
 
 def _private(path: Path) -> Any:
-    """Open a new file that only its owner can read: it holds values of rows."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+    """Open a new file that only its owner can read: it holds values of rows.
+
+    What has its name is removed, not written to: it may be a link to a file of somebody, or readable for all.
+    """
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb")
 
 
 class ScriptPair(AbstractContextManager["ScriptPair"]):

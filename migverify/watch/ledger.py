@@ -7,6 +7,7 @@ one transaction, so that a watch that was killed goes on where it stopped, witho
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -117,6 +118,9 @@ class Ledger:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.exists():
+                # Keys are data: the file is for its owner only, and so are its -wal and -shm, which follow it.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             # A power cut may lose the last transactions: the stream is read again from the position they held.
             self._db.execute("PRAGMA journal_mode=WAL")

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import JournalError, UsageError
+from migverify.runbook import clock
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.clock import Moment
 from migverify.runbook.definition.load import load_runbook
@@ -238,3 +239,12 @@ def test_people_on_another_machine_act_by_their_own_clock(tmp_path: Path) -> Non
     span = other.status.active_time("m", elsewhere.now())
     assert span is not None
     assert not span.exact
+
+
+def test_a_time_namespace_has_a_clock_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its monotonic clock may be days ahead of the machine's: moments of both are compared by the wall clock."""
+    here = clock._boot_id()
+    monkeypatch.setattr(Path, "readlink", lambda _: Path("time:[4026532000]"))
+    inside = clock._boot_id()
+    assert inside != here
+    assert inside.endswith(" time:[4026532000]")

@@ -288,3 +288,15 @@ class TestServers:
             open_store(url)
         assert "hunter2" not in "".join(traceback.format_exception(caught.value))
         assert caught.value.hint
+
+
+@pytest.mark.attack(
+    "store", "a URL with a password and without its //", "refused, and no part behind the scheme is shown"
+)
+@pytest.mark.parametrize("url", ["mysql+pymysql:sec:S3cr@host", "postgresql:sec:S3cr@host/db"])
+def test_a_mistyped_url_is_no_name_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="has no //") as caught:
+        open_store(url)
+    assert "S3cr" not in "".join(traceback.format_exception(caught.value))
+    assert list(tmp_path.iterdir()) == []

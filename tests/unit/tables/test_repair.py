@@ -299,3 +299,18 @@ def test_tables_that_share_no_comparable_column_are_not_called_one_sided() -> No
     result = _judge(TableRepair(pair, refused="no column can be compared"), None, "r1", 1.0)
     assert result.verdict is Verdict.INCONCLUSIVE
     assert not any("is on the" in reason for reason in result.reasons)
+
+
+@pytest.mark.attack("repair", "links, or files that all may read, lie where the scripts are written first",
+                    "replaced: what they point to stays, and the scripts are for their owner only")  # fmt: skip
+def test_a_link_in_the_folder_of_a_repair_is_not_followed(tmp_path: Path) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.write_text("precious")
+    foreign.chmod(0o644)
+    (tmp_path / "a.sql.part").symlink_to(foreign)
+    with SqlScript(tmp_path / "a.sql", [], []) as script:
+        script.add("DELETE FROM t")
+        script.close()
+    assert foreign.read_text() == "precious"
+    assert not (tmp_path / "a.sql").is_symlink()
+    assert (tmp_path / "a.sql").stat().st_mode & 0o777 == 0o600

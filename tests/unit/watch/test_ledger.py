@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,10 @@ def test_places_grow_along_the_binlog() -> None:
     assert [ordinal_of(p) for p in ordered] == sorted(ordinal_of(p) for p in ordered)
     with pytest.raises(StoreError, match="no number"):
         ordinal_of(Position("binlog", 4))
+
+
+def test_keys_are_for_the_owner_of_the_file_only(tmp_path: Path) -> None:
+    with closing(Ledger(tmp_path / "folder" / "watch.db")) as ledger:
+        ledger.note(0, "kind", "text")
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "folder").iterdir()}
+    assert modes == dict.fromkeys(["watch.db", "watch.db-wal", "watch.db-shm"], 0o600)
