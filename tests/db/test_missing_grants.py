@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from migverify.cli.main import run
+from migverify.store.open import open_store
 from migverify_lab.servers import LabServer, LabServers
 from migverify_lab.session import connect
 from tests.conftest import Databases
@@ -291,7 +293,9 @@ def test_tables_that_no_user_sees_are_no_match(databases: Databases, tmp_path: P
     code, report, messages = run_command(path)
     assert (code, report["verdict"]) == (3, "INCONCLUSIVE"), messages
     hidden = [f"{side}: {user} may read a part of database {databases.name} only" for side in ("source", "target")]
-    assert [reason.partition(", and tables")[0] for reason in report["reasons"]] == hidden
+    with closing(open_store(f"sqlite:///{tmp_path / 'runs.db'}")) as store:
+        reasons = store.load_run(report["run_id"]).facts["reasons"]
+    assert [reason.partition(", and tables")[0] for reason in reasons] == hidden
     code, report, messages = run_command(path, "--tables", f"{databases.name}.seen")
     assert (code, report["verdict"]) == (0, "MATCH"), "a table that is spelled out needs no other to be seen"
     for server in sides:
