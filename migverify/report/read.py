@@ -98,8 +98,7 @@ def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions)
                  *(pair_metrics(tables) if with_tables else ()), *rule_metrics(rules)),
         document={
             "run_id": run.run_id, "verdict": str(run.verdict), "exit_code": int(run.exit_code),
-            "seconds": rounded(run.seconds),
-            "tables": [pair_as_json(table) for table in tables],
+            "seconds": rounded(run.seconds), "tables": [pair_as_json(table) for table in tables],
             **({"rules": [rule_as_json(rule) for rule in rules]} if rules else {}),
         },
         next_steps=tuple(_next_steps(run, tables, rules)),

@@ -322,7 +322,7 @@ def _bases(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan
     if not runs:
         return {}
     results: dict[str, Base] = {}
-    for run in reversed([*runs[:1], *_whole(runs[1:])]):
+    for run in reversed(_proofs(runs)):
         for result in store.table_results(run.run_id):
             results[result.pair] = Base(run.run_id, result.verdict, "; ".join(result.reasons))
     missing = Base(runs[0].run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
@@ -331,18 +331,18 @@ def _bases(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan
 
 def _newest(runs: Sequence[RunInfo]) -> dict[str, RunInfo]:
     """Return for each pair the first of the runs, newest first, that planned it."""
-    return {pair: run for run in reversed(runs) for pair in planned_pairs(run)}
+    return {pair: run for run in reversed(_proofs(runs)) for pair in planned_pairs(run)}
 
 
-def _whole(runs: Sequence[RunInfo]) -> list[RunInfo]:
-    """Leave out watches: their MATCH may be that of the written rows alone."""
-    return [run for run in runs if not run.facts.get("watch")]
+def _proofs(runs: Sequence[RunInfo]) -> list[RunInfo]:
+    """Return the first run, and the later ones that are no watch: its MATCH may be that of the written rows alone."""
+    return [*runs[:1], *(run for run in runs[1:] if not run.facts.get("watch"))]
 
 
 def _seed(watch: TablesWatch, store: ResultStore, base: RunInfo) -> None:
     """Put every row that the run left open into the ledger: it is read again until it is equal or diverged."""
     states = [LiveState.DIVERGED.value, LiveState.HOT.value, LiveState.UNCONFIRMED.value]
-    runs = _newest([base, *_whole(carried_from(store, base)[1:])])
+    runs = _newest(carried_from(store, base))
     for watched in {w.number: w for w in watch.pairs}.values():
         run = runs.get(watched.pair.id)
         if not watched.names or run is None:
@@ -399,7 +399,7 @@ def _known(
     """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
     if not begun:
         return {number: prepared.identities.get(pair.id, {}) for number, pair in enumerate(pairs)}
-    plans = _newest([*begun[:1], *_whole(begun[1:])])
+    plans = _newest(begun)
     stored = {pair: planned_pairs(run)[pair].get("identities") for pair, run in plans.items()}
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
