@@ -18,6 +18,7 @@ from migverify.errors import ChangeError, UsageError
 _FILE = re.compile(r"([^\s:/]+\.[0-9]{1,20}):([0-9]{1,20})")
 _NUMBERED = re.compile(r"([^/]+)\.([0-9]+)")
 _TSO = "tso"
+_TIMESTAMP = re.compile(r"(?:tso:|tidb-binlog:)?([0-9]{15,20})")
 
 
 def tso_position(tso: int) -> Position:
@@ -44,13 +45,16 @@ def next_name(name: str) -> str:
 
 
 def parse_position(text: str) -> Position:
-    """Read ``file:offset`` or a GTID set.
+    """Read ``file:offset``, a GTID set, or a timestamp of TiDB, ``tso:430000000000000000``.
 
     Raises
     ------
     UsageError
-        neither of the two.
+        none of them.
     """
+    stamp = _TIMESTAMP.fullmatch(text.strip())
+    if stamp:
+        return tso_position(int(stamp[1]))
     found = _FILE.fullmatch(text.strip())
     if found:
         return Position(found[1], max(int(found[2]), FIRST_OFFSET))
@@ -61,7 +65,7 @@ def parse_position(text: str) -> Position:
     if not gtids:
         raise UsageError(
             f"not a position: {text[:200]!r}",
-            hint="Write binlog.000003:1234, or a GTID set such as uuid:1-5.",
+            hint="Write binlog.000003:1234, a GTID set such as uuid:1-5, or tso:430000000000000000 for TiDB.",
         )
     return Position("", 0, str(gtids))
 

@@ -52,6 +52,7 @@ REPAIR_EPILOG = examples("migverify tables repair last --out fix", "migverify ta
 WATCH_EPILOG = examples(
     "migverify tables watch --since last", "migverify tables watch --since last --json --prometheus 9108",
     "migverify tables watch --resume 20260131T120000-0a1b2c --until-drained --timeout 60",
+    "migverify tables watch --reverse --since last",
 )  # fmt: skip
 
 
@@ -239,14 +240,20 @@ def watch(
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(metavar="POSITION", help="Where to begin: file:offset or a GTID set. Default: the run's, or now."),
+        typer.Option(
+            metavar="POSITION",
+            help="Where to begin: file:offset, a GTID set, a TSO. Default: the run's, or now.",
+        ),
     ] = None,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="The target is written, and the source follows: is a rollback safe?")
+    ] = False,
     until_drained: Annotated[
         bool, typer.Option("--until-drained", help="End when everything written up to --at-position is proved.")
     ] = False,
     at_position: Annotated[
         str | None,
-        typer.Option(metavar="POSITION", help="Where to drain to, as file:offset; default: the source's end now."),
+        typer.Option(metavar="POSITION", help="Where to drain to: file:offset, or a TSO. Default: the end now."),
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help="Time limit of --until-drained, then INCONCLUSIVE.")
@@ -280,7 +287,7 @@ def watch(
         limit = timeout if timeout is not None else loaded.watch.drain_seconds
         request = TablesWatchRequest(
             command, since, resume, _position(start), (_position(at_position) or "now") if until_drained else None,
-            limit if until_drained else None,
+            limit if until_drained else None, reverse,
         )  # fmt: skip
         status = watch_tables(
             prepared, loaded, secrets, opened, request, ledger_folder(loaded),
@@ -302,4 +309,4 @@ add(app, "plan", plan, PLAN_EPILOG)
 add(app, "verify", verify, VERIFY_EPILOG)
 add(app, "diff", diff, DIFF_EPILOG)
 add(app, "repair", repair, REPAIR_EPILOG)
-add(app, "watch", watch, WATCH_EPILOG)
+add(app, "watch", watch, WATCH_EPILOG, advanced=("--start", "--at-position"))

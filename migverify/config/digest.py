@@ -65,6 +65,7 @@ def describe(config: Config) -> dict[str, Any]:
         },
         "workload": _workload(config.workload),
         "monitors": _monitors(config.monitors),
+        **({"reverse": config.reverse.model_dump(mode="json")} if config.reverse is not None else {}),
     }
 
 

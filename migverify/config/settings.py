@@ -28,6 +28,7 @@ from migverify.config.fields import (
 )
 from migverify.config.monitors import MonitorSettings
 from migverify.config.patterns import Route
+from migverify.config.reverse import ReverseSettings
 from migverify.config.tables import OverrideRule, RouteRule, TableSelection
 from migverify.config.urls import store_host
 from migverify.model import Endpoint, Tls
@@ -316,6 +317,9 @@ class Config(Strict):
     limits: LoadLimits = Field(default_factory=LoadLimits, description="Bounds on load and time.")
     recheck: RecheckSettings = Field(default_factory=RecheckSettings, description="Reading differing rows again.")
     watch: WatchSettings = Field(default_factory=WatchSettings, description="Keeping the verdict current.")
+    reverse: ReverseSettings | None = Field(
+        default=None, description="Keeping the verdict current while the target is written and the source follows."
+    )
     consistency: Literal["auto", "quiescent", "live"] = Field(
         default="auto",
         description="`auto` and `quiescent`: the rows of all chunks must add up to the count of the table, so"

@@ -28,6 +28,8 @@ DIGITS_OF_A_TIME = 14  # 20260131120000; a TSO has 18
 ATTEMPTS = 5
 SETTLE_SECONDS = 0.02
 BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+ROLLBACK = "ROLLBACK"
+CURRENT_TSO = "SELECT TIDB_CURRENT_TSO()"
 
 _MILLISECOND = 18  # bits of a TSO below its milliseconds
 _CLOCK_SECONDS = 0.005
@@ -159,10 +161,26 @@ def _touch(session: Session, ended: threading.Event) -> None:
 def transaction_start(session: Session) -> str:
     """Begin a transaction on TiDB and return its start timestamp (TSO)."""
     session.query(BEGIN)
-    stamp = session.query("SELECT TIDB_CURRENT_TSO()")[0][0] or "0"
+    stamp = session.query(CURRENT_TSO)[0][0] or "0"
     if not stamp.isdigit() or stamp == "0":
         raise EndpointError(f"{session.endpoint.name}: the server gives no timestamp for a transaction")
     return stamp
+
+
+def current_timestamp(session: Session) -> int:
+    """Return a timestamp (TSO) of TiDB that is newer than all that is committed by now.
+
+    Raises
+    ------
+    EndpointError
+        the server is no TiDB.
+    """
+    if session.flavor is not Flavor.TIDB:
+        raise EndpointError(f"{session.endpoint.name} is no TiDB, and has no TSO")
+    try:
+        return int(transaction_start(session))
+    finally:
+        session.query(ROLLBACK)
 
 
 def _open(endpoint: Endpoint, password: str | None) -> Session:
@@ -254,7 +272,7 @@ def _mysql(sessions: tuple[Session, ...]) -> SnapshotSessions:
         if found.exact:
             return SnapshotSessions(sessions, found)
         for session in sessions:
-            session.query("ROLLBACK")
+            session.query(ROLLBACK)
     # One session sees one state, however much is written meanwhile.
     return SnapshotSessions(sessions[:1], _begin(sessions[:1]))
 

@@ -34,7 +34,6 @@ TIDB_DDL = (
 )
 DDL_WORDS = ("alter", "create", "drop", "truncate", "rename", "optimize", "analyze")
 TIDB_SERVERS = "SELECT INSTANCE FROM information_schema.CLUSTER_INFO WHERE TYPE = 'tidb'"
-TSO = ("START TRANSACTION", "SELECT TIDB_CURRENT_TSO()", "ROLLBACK")
 _DDL_EVENTS = "^statement/sql/(alter|create|drop|truncate|rename)_?(table|index|db)?$"
 WRITTEN = (
     "SELECT USER, SUM(SUM_ROWS_AFFECTED) + SUM(CASE WHEN EVENT_NAME REGEXP "

@@ -29,8 +29,9 @@ from migverify.tables.tasks import PairPlan, Secrets, read_now
 from migverify.tables.verify import Controls, VerifyProgress
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import changes, hidden_cascades, identities_of
-from migverify.tables.watch_run import place_of_run, position_of_run, replanned, stream_of, watched_pairs
+from migverify.tables.watch_run import place_of_run, replanned
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
+from migverify.tables.watch_streams import position_of_run, stream_of, watched_pairs
 from migverify.watch.applied import SettleTime
 from migverify.watch.collect import CatchUp, ChangeCollector
 from migverify.watch.ledger import BY_FILE, Ledger
@@ -280,9 +281,10 @@ class _Since:
         limit = config.watch.drain_seconds
         if self.controls.run_seconds is not None:
             limit = min(limit, max(0.0, self.controls.run_seconds - (time.monotonic() - self.started)))
+        target = replace(config.target, snapshot=None)
         watch = TablesWatch(
             [w for w in self.watched if w.number in by_keys], streams, self.ledger, self.store, self.run_id, self.pool,
-            replace(config.target, snapshot=None), replace(rules_of(config), live=True),
+            [target], target, replace(rules_of(config), live=True),
             WatchRules(config.watch.delay, config.watch.hot_seconds, dict(until), limit),
             {n: Base(self.earlier.results[self.pairs[n].id][0].run_id, Verdict.MATCH) for n in by_keys},
             _no_other,

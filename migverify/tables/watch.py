@@ -53,7 +53,11 @@ def _no_plan(pairs: Sequence[Watched]) -> Sequence[Watched]:
 
 @dataclass(slots=True)
 class TablesWatch:
-    """The state of one watch. Make it, call ``run``."""
+    """The state of one watch. Make it, call ``run``.
+
+    ``streams`` are those of the servers that are written, ``followers`` the servers that apply their changes: the
+    target, or the sources where the target is written.
+    """
 
     pairs: Sequence[Watched]
     streams: Sequence[Stream]
@@ -61,6 +65,7 @@ class TablesWatch:
     store: ResultStore
     run_id: str
     pool: SessionPool
+    followers: Sequence[Endpoint]
     target: Endpoint
     rules: Rules
     limits: WatchRules
@@ -156,7 +161,14 @@ class TablesWatch:
         self._changes.start()
 
     def _read_cascades(self) -> None:
-        self._changes.set_cascades(lambda stream: hidden_cascades(self.pool, stream.endpoint))
+        self._changes.set_cascades(
+            lambda stream: hidden_cascades(self.pool, stream.endpoint) if stream.changes.hides_cascades else {}
+        )
+
+    @property
+    def _sources(self) -> list[Endpoint]:
+        endpoints = (*(stream.endpoint for stream in self.streams), *self.followers)
+        return [endpoint for endpoint in endpoints if endpoint.name != self.target.name]
 
     def _begin_ranges(self, read: Mapping[int, int]) -> None:
         """Take over what an earlier process found and did not settle."""
@@ -165,8 +177,8 @@ class TablesWatch:
             if kind == "identity":
                 identities[number] = identities_of(json.loads(text))
         self.ranges = RangeReads(
-            self.ledger, self.pool, self.target, [stream.endpoint for stream in self.streams], identities, self.sweep,
-            self.replan, self._reader, self._use_plan,
+            self.ledger, self.pool, self.target, self._sources, identities, self.sweep, self.replan, self._reader,
+            self._use_plan,
         )  # fmt: skip
         for number in self._plans.keys() - identities.keys():
             self.ledger.note(number, "stale", "the run it starts from did not keep which table this was")
@@ -239,14 +251,23 @@ class TablesWatch:
                     if stream.applied.writes:
                         with self.pool.session(stream.endpoint) as session:
                             stream.applied.sample(session)
-            with self.pool.session(self.target) as session:
-                found = applied_ordinals({n: s.applied for n, s in enumerate(self.streams)}, session)
+            found = self._applied_by_all()
         except (ReadError, EndpointError) as error:
             self._troubles["applied"] = error.message
             return
         self._troubles.pop("applied", None)
         for number, ordinal in found.items():
             self.sources[number].applied = ordinal
+
+    def _applied_by_all(self) -> dict[int, int]:
+        """Return the place of every stream that each of the followers has applied to."""
+        applied = {n: s.applied for n, s in enumerate(self.streams)}
+        found: dict[int, int] | None = None
+        for follower in self.followers:
+            with self.pool.session(follower) as session:
+                one = applied_ordinals(applied, session)
+            found = one if found is None else {n: min(found[n], one[n]) for n in found.keys() & one.keys()}
+        return found or {}
 
     def _submit(self, plans: Mapping[int, PairPlan]) -> None:
         room = 2 * self.slots - len(self._under_way)
@@ -267,7 +288,7 @@ class TablesWatch:
             self._taken.update((k.pair, k.key) for k in keys)
 
     def _check(self, pair: PairPlan, keys: list[LedgerKey], doubted: Set[int]) -> Checked:
-        endpoints = {side.endpoint.name for side in pair.sources}
+        endpoints = {side.endpoint.name for side in pair.sides}
         moment = CheckMoment(
             self._head,
             {n: top[0] for n, top in self._witnesses.items() if len(top) == WITNESSES},

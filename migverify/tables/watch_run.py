@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.changes.server import log_begun, refuse_incomplete, source_state
-from migverify.config import Config, includes, override_for, route
+from migverify.config import Config, includes
 from migverify.db.pool import SessionPool
 from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
 from migverify.errors import ChangeError, PlanError, UsageError
-from migverify.model import Endpoint, LiveState, RunInfo, StoredKind, Verdict
+from migverify.model import LiveState, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
+from migverify.tables.handover import THROUGH, read_unread
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
 from migverify.tables.recheck import carried_from, planned_pairs, proof_run, refuse_other
 from migverify.tables.tasks import PairPlan, Secrets
@@ -27,11 +28,20 @@ from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched, identities_of
 from migverify.tables.watch_ranges import Sweep, sweepable
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
-from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
+from migverify.tables.watch_streams import (
+    BEGAN,
+    is_followed,
+    marker_name,
+    position_of_run,
+    reverse_stream,
+    stream_of,
+    watched_pairs,
+    watched_tables,
+)
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
 from migverify.watch.run import WatchRun
-from migverify.watch.stream import FollowedBinlog, Stream
+from migverify.watch.stream import Stream
 from migverify.watch.touched import form_of
 
 SEED_PAGE = 1000
@@ -44,7 +54,8 @@ class TablesWatchRequest:
     """How a watch begins and ends.
 
     ``since`` is the run it starts from, ``resume`` a watch to go on with; at most one of them. ``at`` is the place to
-    drain to, ``now`` for the source's end when the watch begins, None to watch until stopped.
+    drain to, ``now`` for the source's end when the watch begins, None to watch until stopped. ``reverse``: the target
+    is written, and the sources follow.
     """
 
     command: str
@@ -53,6 +64,7 @@ class TablesWatchRequest:
     start: Position | None = None
     at: Position | str | None = None
     time_limit: float | None = None
+    reverse: bool = False
 
 
 def watch_tables(
@@ -95,7 +107,7 @@ def watch_tables(
         start = (request.start.gtids or str(request.start)) if request.start is not None else ""
         run.start(request.command, {
             "watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
-            "skipped": list(prepared.skipped),
+            "skipped": list(prepared.skipped), "reverse": request.reverse,
         })  # fmt: skip
     on_start(run.run_id)
     with (
@@ -106,11 +118,13 @@ def watch_tables(
         # A ledger without a place was left by a watch that was killed before it read anything, perhaps in here.
         if base is not None and not ledger.progress():
             _seed(watch, store, base)
+        if base is not None and base.facts.get("watch") and not base.facts.get("reverse") and not ledger.progress():
+            read_unread(config, secrets, base, watched_pairs(config, list(prepared.pairs())), pool, ledger)
         if resumed is not None:
             record_converged(watch.pairs, ledger, store, run.run_id)
         watch.on_status = on_status
         status = watch.run(stop)
-        _record_end(watch, run, status)
+        _record_end(watch, run, status, prepared)
         return status
 
 
@@ -119,7 +133,7 @@ def _base(
 ) -> RunInfo | None:
     """Return the verification that the watch keeps current: a watch that goes on has the one it began with."""
     if request.since:
-        return proof_run(store, request.since, prepared.digest)
+        return proof_run(store, request.since, prepared.digest, watch_too=request.reverse)
     began_with = str(resumed.facts.get("since") or "") if resumed is not None else ""
     return store.load_run(began_with) if began_with else None
 
@@ -128,33 +142,33 @@ def _make_watch(
     prepared: PreparedTables, config: Config, secrets: Secrets, request: TablesWatchRequest, base: RunInfo | None,
     resumed: RunInfo | None, run: WatchRun, pool: SessionPool, ledger: Ledger,
 ) -> TablesWatch:  # fmt: skip
-    pairs = list(prepared.pairs())
-    marker, watched = marker_name(config), watched_pairs(config, pairs)
+    pairs, reverse = list(prepared.pairs()), request.reverse
+    marker, watched = marker_name(config, reverse=reverse), watched_pairs(config, pairs, reverse=reverse)
     began = carried_from(run.store, base) if base is not None else []
     begun = began or ([resumed] if resumed is not None else [])
-    streams = [
-        stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))
-        for endpoint in config.sources
-    ]  # fmt: skip
+    written = [config.target] if reverse else list(config.sources)
+    starts = {e.name: _start(prepared, e.name, request, began, resumed) for e in written}
+    if reverse:
+        streams = [reverse_stream(config, starts[config.target.name])]
+    else:
+        streams = [stream_of(config, secrets, endpoint, starts[endpoint.name]) for endpoint in written]
     catch_up: dict[int, CatchUp] = {}
-    for number, stream in enumerate(streams):
-        with pool.session(stream.endpoint) as session:
-            refuse_incomplete(session, {w.database for w in watched if w.endpoint == stream.endpoint.name})
-            if began and request.start is None:
-                rest = _catch_up(began[-1], stream, session, secrets, ledger)
-                if rest is not None:
-                    catch_up[number] = rest
+    if not reverse:
+        catch_up = _read_by_file(
+            streams, watched, None if request.start else next(reversed(began), None), pool, secrets, ledger
+        )
     until = None
     if request.at is not None:
         until = {number: _until(request.at, stream, pool) for number, stream in enumerate(streams)}
-    limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit)
+    limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit, reverse)
     covered = {(w.database, w.table) for w in watched}
+    in_scope = partial(is_followed, config, pairs) if reverse else partial(includes, config)
     return TablesWatch(
-        watched, streams, ledger, run.store, run.run_id, pool, config.target,
-        replace(rules_of(config), live=True), limits, _bases(run.store, began, pairs),
-        lambda d, t: includes(config, d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
+        watched, streams, ledger, run.store, run.run_id, pool, config.sources if reverse else [config.target],
+        config.target, replace(rules_of(config), live=True), limits, _bases(run.store, began, pairs),
+        lambda d, t: in_scope(d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
         slots=max(1, min(e.connections for e in config.endpoints) - 1),
-        replan=partial(replanned, config, secrets), known=_known(begun, prepared, pairs),
+        replan=partial(replanned, config, secrets, reverse=reverse), known=_known(begun, prepared, pairs),
         uncovered=[
             *prepared.hidden,
             *(f"{p.source or p.target} is not watched: {p.not_covered[0].reason}"
@@ -164,30 +178,19 @@ def _make_watch(
     )  # fmt: skip
 
 
-def marker_name(config: Config) -> str | None:
-    """Return the marker table as ``database.table``, None where the target's position is learned otherwise."""
-    return config.watch.marker if config.watch.applied == "marker" else None
-
-
-def watched_pairs(config: Config, pairs: Sequence[PairPlan]) -> list[Watched]:
-    """Return the tables of pairs, numbered in their order, as their sources' streams name them.
-
-    The marker's own table goes another way: its rows are how the others are judged.
-    """
-    marker = marker_name(config)
-    return [
-        w for number, pair in enumerate(pairs) for w in watched_tables(config, number, pair)
-        if f"{w.database}.{w.table}" != marker
-    ]  # fmt: skip
-
-
-def watched_tables(config: Config, number: int, pair: PairPlan) -> Iterator[Watched]:
-    """Yield a pair's tables as their sources' streams name them."""
-    for side in pair.sources:
-        before = override_for(config, side.database, side.table).immutable_before
-        names = tuple(c.name[1:-1].replace("``", "`") for c in side.sql.key) if pair.readable else ()
-        yield Watched(number, side.endpoint.name, side.database, side.table, names, side.sql.key,
-                      (before.column, before.value) if before else None, pair=pair)  # fmt: skip
+def _read_by_file(
+    streams: Sequence[Stream], watched: Sequence[Watched], base: RunInfo | None, pool: SessionPool, secrets: Secrets,
+    ledger: Ledger,
+) -> dict[int, CatchUp]:  # fmt: skip
+    """Refuse binlogs that leave out a watched database, and return what of them is read by file as well."""
+    found: dict[int, CatchUp] = {}
+    for number, stream in enumerate(streams):
+        with pool.session(stream.endpoint) as session:
+            refuse_incomplete(session, {w.database for w in watched if w.endpoint == stream.endpoint.name})
+            rest = None if base is None else _catch_up(base, stream, session, secrets, ledger)
+            if rest is not None:
+                found[number] = rest
+    return found
 
 
 def _start(
@@ -207,43 +210,6 @@ def _start(
         return position_of_run(began, name)
     # The catalogs were read at this position: a table made since then is seen in the stream.
     return parse_position(str(prepared.facts[name]["position"]))
-
-
-def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Position) -> Stream:
-    """Return the change stream of one source from ``start`` on."""
-    marker = marker_name(config)
-    database, _, table = (marker or "").partition(".")
-    changes = FollowedBinlog(endpoint, secrets.get(endpoint.name))
-    applied = _applied(config, endpoint.name)
-    return Stream(endpoint, changes, applied, start, (database, table) if marker else None)
-
-
-def _applied(config: Config, name: str) -> Applied:
-    settings = config.watch
-    shard = name.partition(".")[2]
-    if settings.applied == "checkpoint" and settings.checkpoint is not None:
-        return CheckpointTable(settings.checkpoint, (settings.checkpoint_id or {}).get(shard))
-    if settings.applied == "marker" and settings.marker is not None:
-        database, _, table = settings.marker.partition(".")
-        return Marker(settings.marker, ".".join(route(config, shard, database, table)), f"migverify {name}")
-    return SettleTime(settings.settle_seconds)
-
-
-def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:
-    """Return where a source was when the first row was read that a run rests on.
-
-    ``runs`` are the run and those whose equal chunks it carried over, the oldest last (``carried_from``): a row of a
-    carried chunk that was written since it was read is to be read again.
-    """
-    base = runs[-1]
-    text = str(base.facts.get("endpoints", {}).get(name, {}).get("position", ""))
-    try:
-        return parse_position(text)
-    except UsageError as error:
-        raise UsageError(
-            f"run {base.run_id} does not say at which position {name} was when it began ({text or 'nothing'})",
-            hint="Start from a run that could read the source's binlog position (REPLICATION CLIENT).",
-        ) from error
 
 
 def place_of_run(run: RunInfo, session: Session, password: str | None) -> Position:
@@ -324,7 +290,9 @@ def _bases(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan
     results: dict[str, Base] = {}
     for run in reversed(_proofs(runs)):
         for result in store.table_results(run.run_id):
-            results[result.pair] = Base(run.run_id, result.verdict, "; ".join(result.reasons))
+            # Of a watch that started alone, only the written rows were compared.
+            whole = not run.facts.get("watch") or result.details.get("whole")
+            results[result.pair] = Base(run.run_id, result.verdict, "; ".join(result.reasons)) if whole else Base()
     missing = Base(runs[0].run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
     return {number: results.get(pair.id, missing) for number, pair in enumerate(pairs)}
 
@@ -372,7 +340,7 @@ def record_converged(pairs: Sequence[Watched], ledger: Ledger, store: ResultStor
                 store.add_row_diffs(run_id, gone)
 
 
-def replanned(config: Config, secrets: Secrets, watched: Sequence[Watched]) -> list[Watched]:
+def replanned(config: Config, secrets: Secrets, watched: Sequence[Watched], *, reverse: bool = False) -> list[Watched]:
     """Plan the tables of one pair anew.
 
     Raises
@@ -381,13 +349,13 @@ def replanned(config: Config, secrets: Secrets, watched: Sequence[Watched]) -> l
         a server does not answer, or the tables are gone or cannot be compared.
     """
     number, pair_id = watched[0].number, watched[0].pair.id
-    names = {(w.database, w.table) for w in watched}
+    names = {(side.database, side.table) for side in watched[0].pair.sources}
     prepared = prepare(config, secrets, lambda database, table: (database, table) in names)
     pair = next((p for p in prepared.pairs() if p.id == pair_id), None)
     if pair is None or not pair.readable:
         why = f": {pair.not_covered[0].reason}" if pair is not None and pair.not_covered else ""
         raise PlanError(f"{pair_id} is not on both sides{why}", hint="Verify the tables again, and start a new watch.")
-    fresh = list(watched_tables(config, number, pair))
+    fresh = list(watched_tables(config, number, pair, reverse=reverse))
     if {(w.endpoint, w.database, w.table) for w in fresh} != {(w.endpoint, w.database, w.table) for w in watched}:
         raise PlanError(f"{pair_id} is made of other tables now", hint="Verify them, and start a new watch.")
     return fresh
@@ -404,10 +372,12 @@ def _known(
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
 
-def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus) -> None:
+def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus, prepared: PreparedTables) -> None:
     start = " ".join(str(s.start.gtids or s.start) for s in watch.streams if s.start is not None)
     for result in watch.results(status, run.seconds, start):
         run.store.add_table_result(run.run_id, result)
     run.end(status, {
         "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],
+        THROUGH: {s.stream.endpoint.name: asdict(s.position) for s in watch.sources if s.position is not None},
+        BEGAN: {name: facts["position"] for name, facts in prepared.facts.items()},
     })  # fmt: skip

@@ -33,6 +33,12 @@ class WatchRules:
     hot_seconds: float = 30.0
     until: Mapping[int, int] | None = None
     time_limit: float | None = None
+    reverse: bool = False
+
+    @property
+    def follower(self) -> str:
+        """Which side applies what the other one writes."""
+        return "source" if self.reverse else "target"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +114,19 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TablesStatus(WatchStatus):
-    """The status of a watch of tables. ``covers`` says which rows the verdict is about."""
+    """The status of a watch of tables. ``covers`` says which rows the verdict is about.
+
+    ``reverse``: the target is written, and the source follows. ``as_of`` is the place up to which every written key of
+    every table is proved, empty while there is none.
+    """
 
     prefix: ClassVar[str] = "migverify_watch"
     sources: tuple[SourceStatus, ...]
     tables: tuple[TableStatus, ...]
     findings: tuple[str, ...] = ()
     covers: str = ""
+    reverse: bool = False
+    as_of: str = ""
 
     @property
     def parts(self) -> Sequence[TableStatus]:
@@ -123,14 +135,19 @@ class TablesStatus(WatchStatus):
 
     def headline(self) -> str:
         """Return the state of the watch in one line."""
-        said = [self.verdict.value]
+        opened = sum(t.pending + t.doubt + t.hot for t in self.tables)
+        said = [self._rollback(opened) if self.reverse else self.verdict.value]
         for source in self.sources:
             lag = "lag unknown" if source.lag_seconds is None else (
                 f"lag {source.lag_seconds:.1f} s / {source.lag_transactions:,} transactions")  # fmt: skip
             said.append(f"{source.name} read to {source.read or '?'}, {lag}")
-        opened = sum(t.pending + t.doubt + t.hot for t in self.tables)
         proved, diverged = sum(t.keys for t in self.tables), sum(t.diverged for t in self.tables)
         return "; ".join([*said, f"{proved:,} keys proved, {opened:,} open, {diverged:,} diverged"])
+
+    def _rollback(self, opened: int) -> str:
+        ages = [table.oldest_seconds for table in self.tables if table.oldest_seconds is not None]
+        oldest = f", oldest {max(ages):.0f} seconds" if ages else ""
+        return f"rollback {self.verdict.value} as of {self.as_of or 'no place yet'}, {opened:,} keys open{oldest}"
 
     def covered(self) -> str:
         """Return which rows the verdict is about."""
@@ -193,7 +210,7 @@ def status_of(facts: WatchFacts) -> TablesStatus:
     until = facts.limits.until or {}
     stream_gaps = [
         gap for number, (progress, source) in enumerate(zip(facts.sources, sources, strict=True))
-        for gap in _stream_gaps(progress, source, until.get(number))
+        for gap in _stream_gaps(progress, source, until.get(number), facts.limits.follower)
     ]  # fmt: skip
     stream_gaps += facts.troubles
     if facts.timed_out:
@@ -210,7 +227,7 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         verdict = Verdict.INCONCLUSIVE
     return TablesStatus(
         run_id=facts.run_id, at=now, verdict=verdict, reasons=tuple(gaps), sources=sources, tables=tables,
-        final=facts.final, covers=covers,
+        final=facts.final, covers=covers, reverse=facts.limits.reverse, as_of=_as_of(facts),
         findings=tuple(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
     )  # fmt: skip
 
@@ -257,7 +274,7 @@ def _source(progress: SourceProgress, now: float) -> SourceStatus:
     )  # fmt: skip
 
 
-def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | None) -> list[str]:
+def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | None, follower: str) -> list[str]:
     gaps = []
     name, applied = source.name, progress.applied
     there = until is not None and progress.ordinal >= until
@@ -270,12 +287,21 @@ def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | No
     if until is not None and not there and not source.failure:
         gaps.append(f"{name}: read to {source.read}, not to {progress.shown(until)} yet")
     if applied is None:
-        gaps.append(f"{name}: what the target has applied is not known yet")
+        gaps.append(f"{name}: what the {follower} has applied is not known yet")
     elif until is not None and applied < until:
         gaps.append(
-            f"{name}: the target has applied to {progress.shown(applied)}, not to {progress.shown(until)} yet (lag)"
+            f"{name}: the {follower} has applied to {progress.shown(applied)}, not to {progress.shown(until)} yet (lag)"
         )
     return gaps
+
+
+def _as_of(facts: WatchFacts) -> str:
+    """Return the place up to which all writes of all tables are proved; empty where one has none."""
+    places = []
+    for number, progress in enumerate(facts.sources):
+        opened = [since[number] for since in facts.since.values() if number in since]
+        places.append(_through(progress, min(opened, default=None)))
+    return " ".join(places) if all(places) else ""
 
 
 def _through(progress: SourceProgress, since: int | None) -> str:
@@ -284,7 +310,7 @@ def _through(progress: SourceProgress, since: int | None) -> str:
     if progress.position is None or applied is None or since == 0:
         return ""
     if since is None and applied >= progress.ordinal:
-        return str(progress.position)
+        return progress.shown(progress.ordinal)
     bound = min(applied, progress.ordinal)
     if since is not None and bound >= since - 1:
         return f"before {progress.shown(since)}"
@@ -342,7 +368,7 @@ def table_result(status: TableStatus, pair: PairPlan, base: Base, diffs: Mapping
         "verified_through": status.verified_through, "keys": status.keys, "images": status.images,
         "pending": status.pending, "doubt": status.doubt, "hot": status.hot, "diverged": status.diverged,
         "since_run": base.run_id or "", "plan_digest": plan_digest(pair), "findings": list(status.findings),
-        "strategy": "touched keys of the change stream",
+        "strategy": "touched keys of the change stream", "whole": status.whole,
     }  # fmt: skip
     return pair_result(
         pair, status.verdict, status.reasons, diffs, seconds, details, not_covered=() if status.whole else (alone,)

@@ -215,18 +215,18 @@ def dm_file(name: str) -> str:
     return f"{base}.{rest.rpartition('.')[2]}" if bar else name
 
 
-def applied_ordinals(applied: Mapping[int, Applied], target: Session) -> dict[int, int]:
-    """Return the place of every source in its stream; a source whose place is not known has none.
+def applied_ordinals(applied: Mapping[int, Applied], follower: Session) -> dict[int, int]:
+    """Return the place of every stream that a follower has applied to; one whose place is not known has none.
 
     Raises
     ------
     ReadError
-        the target does not answer.
+        the follower does not answer.
     """
     found = {}
     for source, way in applied.items():
         try:
-            ordinal = way.ordinal(target)
+            ordinal = way.ordinal(follower)
         except ValueError as error:
             raise ReadError(f"the applied position of source {source} cannot be read: {error}") from error
         if ordinal is not None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from migverify.changes.ddl import ddl_finding
 from migverify.changes.decode import decoder
@@ -41,6 +41,11 @@ class FollowedSource(Protocol):
     An *ordinal* is a number that grows along the changes. Ordinals of two sources have no common order.
     """
 
+    @property
+    def hides_cascades(self) -> bool:
+        """Whether rows that a foreign key changes may be missing."""
+        ...
+
     def open(self, since: Position | None) -> Iterator[Item]:
         """Begin after a position; None is "from now on"."""
         ...
@@ -64,6 +69,7 @@ class FollowedBinlog:
 
     endpoint: Endpoint
     password: str | None = field(repr=False)
+    hides_cascades: ClassVar[bool] = True
 
     def open(self, since: Position | None) -> Iterator[Item]:
         """Follow the server as a replica does."""

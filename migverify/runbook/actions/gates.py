@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from migverify.errors import EndpointError, MigverifyError, ReadError, UsageError
+from migverify.db.snapshot import CURRENT_TSO, current_timestamp
+from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import Endpoint, Flavor, Side
 from migverify.runbook.actions import gate_judges as gates
 from migverify.runbook.actions import gate_reads as reads
@@ -325,17 +326,9 @@ def _rebased(arguments: Mapping[str, Any], context: Context) -> ActionResult:
 def _tso(arguments: Mapping[str, Any], context: Context) -> ActionResult:
     begun = time.time()
     with reads.opened(_door(arguments, context, arguments.get("endpoint", Side.TARGET.value))) as session:
-        if session.flavor is not Flavor.TIDB:
-            raise MigverifyError(f"{session.endpoint.name} is no TiDB, and has no TSO")
-        begin, ask, back = sql.TSO
-        session.execute(begin)
-        try:
-            found = session.query(ask)[0][0]
-        finally:
-            session.execute(back)
+        found = str(current_timestamp(session))
         clock = reads.clock(session)
-    value = found if found and found != "0" else None
-    return _result(GateResult(value, f"TSO {found}", "a TSO", {"tso": found}), ask, begun, clock)
+    return _result(GateResult(found, f"TSO {found}", "a TSO", {"tso": found}), CURRENT_TSO, begun, clock)
 
 
 # --- the actions ---------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -48,6 +48,7 @@ class World:
     """A source, its binlog, and a target that a replicator fills up to ``applied``."""
 
     rng: random.Random
+    hides_cascades: ClassVar[bool] = True
     source: dict[str, int] = field(default_factory=dict)
     target: dict[str, int] = field(default_factory=dict)
     log: list[tuple[str, int | None]] = field(default_factory=list)  # transaction n (from 1) wrote key -> value
@@ -180,7 +181,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         limits = options.pop("limits", WatchRules(0.02, 30.0, None, 10.0))
         return TablesWatch(
             [watched], [stream], Ledger(options.pop("ledger", tmp_path / "w.db")), store, run, ToyPool(),  # type: ignore[arg-type]
-            pair.sources[0].endpoint, RULES, limits, options.pop("base", {}), in_app, slots=2,
+            [pair.sources[0].endpoint], pair.sources[0].endpoint, RULES, limits, options.pop("base", {}), in_app, slots=2,
             known=options.pop("known", {0: world.identities()}), replan=options.pop("replan", lambda watched: watched),
             **options,
         )  # fmt: skip

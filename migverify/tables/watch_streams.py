@@ -1,0 +1,147 @@
+"""What a watch follows: the streams of one direction, the tables in them, and who applies them.
+
+Forward, the sources are written and the target follows; in reverse the target is written, and the sources follow. Table
+pairs are the same in both: what a run proved of them counts in the other direction too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from migverify.changes.carriers.committed import CommittedChanges
+from migverify.changes.carriers.formats import CarrierFormat, read_types
+from migverify.changes.model import Item, Position
+from migverify.changes.positions import parse_position
+from migverify.config import Config, includes, override_for, route, shard_of
+from migverify.db.reader import SidePlan
+from migverify.errors import ConfigError, UsageError
+from migverify.model import Endpoint, RunInfo
+from migverify.tables.tasks import PairPlan, Secrets
+from migverify.tables.watch_identity import Watched
+from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
+from migverify.watch.carrier import FollowedCarrier
+from migverify.watch.stream import FollowedBinlog, Stream
+
+if TYPE_CHECKING:
+    from migverify.config.reverse import CarrierSettings
+
+BEGAN = "began"
+"""Fact of a watch that has ended: by endpoint, the place of its changes when the watch's last process began."""
+
+
+def marker_name(config: Config, *, reverse: bool = False) -> str | None:
+    """Return the marker table as ``database.table``, None where the follower's position is learned otherwise."""
+    settings = config.reverse if reverse else config.watch
+    return settings.marker if settings is not None and settings.applied == "marker" else None
+
+
+def watched_pairs(config: Config, pairs: Sequence[PairPlan], *, reverse: bool = False) -> list[Watched]:
+    """Return the tables of pairs, numbered in their order, as the streams of a direction name them.
+
+    The marker's own table goes another way: its rows are how the others are judged.
+    """
+    marker = marker_name(config, reverse=reverse)
+    return [
+        w for number, pair in enumerate(pairs) for w in watched_tables(config, number, pair, reverse=reverse)
+        if f"{w.database}.{w.table}" != marker
+    ]  # fmt: skip
+
+
+def watched_tables(config: Config, number: int, pair: PairPlan, *, reverse: bool = False) -> Iterator[Watched]:
+    """Yield a pair's tables as the streams of a direction name them."""
+    written: Sequence[SidePlan] = pair.sources
+    if reverse:
+        written = () if pair.target_side is None or not pair.sources else (pair.target_side,)
+    for side in written:
+        of = pair.sources[0] if reverse else side
+        override = override_for(config, of.database, of.table)
+        before = override.immutable_before
+        column = before and (dict(override.rename).get(before.column, before.column) if reverse else before.column)
+        names = tuple(c.name[1:-1].replace("``", "`") for c in side.sql.key) if pair.readable else ()
+        yield Watched(number, side.endpoint.name, side.database, side.table, names, side.sql.key,
+                      (column, before.value) if before and column else None, pair=pair)  # fmt: skip
+
+
+def is_followed(config: Config, pairs: Sequence[PairPlan], database: str, table: str) -> bool:
+    """Whether a table of the target should have a pair: one of its name on a source would lead to it."""
+    databases = {side.database for pair in pairs for side in pair.sources}
+    return any(
+        includes(config, one, table) and route(config, shard_of(endpoint), one, table) == (database, table)
+        for one in databases for endpoint in config.sources
+    )  # fmt: skip
+
+
+def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Position) -> Stream:
+    """Return the change stream of one source from ``start`` on."""
+    marker = marker_name(config)
+    database, _, table = (marker or "").partition(".")
+    changes = FollowedBinlog(endpoint, secrets.get(endpoint.name))
+    applied = _applied(config, endpoint.name)
+    return Stream(endpoint, changes, applied, start, (database, table) if marker else None)
+
+
+def _applied(config: Config, name: str) -> Applied:
+    settings = config.watch
+    shard = name.partition(".")[2]
+    if settings.applied == "checkpoint" and settings.checkpoint is not None:
+        return CheckpointTable(settings.checkpoint, (settings.checkpoint_id or {}).get(shard))
+    if settings.applied == "marker" and settings.marker is not None:
+        database, _, table = settings.marker.partition(".")
+        return Marker(settings.marker, ".".join(route(config, shard, database, table)), f"migverify {name}")
+    return SettleTime(settings.settle_seconds)
+
+
+def reverse_stream(config: Config, start: Position) -> Stream:
+    """Return the changes of the target from ``start`` on, as a changefeed carries them.
+
+    Raises
+    ------
+    ConfigError
+        no changefeed is configured, or its marker cannot reach several sources.
+    """
+    settings = config.reverse
+    if settings is None or settings.carrier is None:
+        raise ConfigError(
+            "no changefeed of the target is configured, so nothing says which rows were written there",
+            hint="Name one by reverse.carrier; see docs/reverse.md.",
+        )
+    marker = marker_name(config, reverse=True)
+    if marker is None:
+        applied: Applied = SettleTime(settings.settle_seconds)
+    elif len(config.sources) > 1:
+        raise ConfigError(
+            "a marker reaches one source only, and there are several", hint="Set reverse.applied: settle."
+        )
+    else:
+        applied = Marker(marker, marker, "migverify reverse")
+    database, _, table = (marker or "").partition(".")
+    changes = FollowedCarrier(partial(carried_changes, settings.carrier))
+    return Stream(config.target, changes, applied, start, (database, table) if marker else None)
+
+
+def carried_changes(settings: CarrierSettings, since: Position | None) -> Iterator[Item]:
+    """Follow a changefeed behind a commit timestamp; None begins where it does."""
+    form = CarrierFormat(
+        settings.format, read_types(Path(settings.types)) if settings.types else {}, settings.time_zone
+    )
+    return CommittedChanges(form.files([Path(file) for file in settings.files]), since).items()
+
+
+def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:
+    """Return where a source was when the first row was read that a run rests on.
+
+    ``runs`` are the run and those whose equal chunks it carried over, the oldest last (``carried_from``): a row of a
+    carried chunk that was written since it was read is to be read again. Of a watch it is where its last process began.
+    """
+    base = runs[-1]
+    text = str(base.facts.get(BEGAN, {}).get(name) or base.facts.get("endpoints", {}).get(name, {}).get("position", ""))
+    try:
+        return parse_position(text)
+    except UsageError as error:
+        raise UsageError(
+            f"run {base.run_id} does not say at which position {name} was when it began ({text or 'nothing'})",
+            hint="Start from a run that could read the source's binlog position (REPLICATION CLIENT).",
+        ) from error
