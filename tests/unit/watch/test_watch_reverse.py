@@ -1,0 +1,192 @@
+"""The reverse direction: the target is written, the sources follow, and nothing lies unread between the directions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migverify.changes.model import Op, Position, Rows, Statement, TableMap
+from migverify.changes.positions import parse_position, tso_position
+from migverify.config import Config, load_config
+from migverify.errors import ConfigError, PlanError
+from migverify.model import RunInfo, Verdict
+from migverify.tables import handover
+from migverify.tables.handover import read_unread, through_of
+from migverify.tables.watch_identity import Watched
+from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of
+from migverify.tables.watch_streams import (
+    BEGAN,
+    is_followed,
+    marker_name,
+    position_of_run,
+    reverse_stream,
+    watched_pairs,
+)
+from migverify.watch.applied import Marker, SettleTime
+from migverify.watch.ledger import Ledger, PairCounts
+from migverify.watch.stream import SourceProgress
+from tests.toy_tables import make_pair
+
+TSO = 462_190_000_000_000_000
+PLAIN = 'source: {url: "mysql://app@db1"}\ntarget: {url: "tidb://root@tidb"}\ntables: {include: ["app.*"]}\n'
+REVERSE = PLAIN + "reverse: {carrier: {format: canal-json, files: [sink.json]}"
+
+
+def config_of(folder: Path, text: str) -> Config:
+    path = folder / "migverify.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_config(path)
+
+
+@given(st.integers(10**15, 2**63 - 1))
+def test_a_timestamp_is_a_position(tso: int) -> None:
+    assert parse_position(str(tso)) == parse_position(f"tso:{tso}") == parse_position(str(tso_position(tso)))
+    assert parse_position(f"tidb-binlog:{tso}") == tso_position(tso)
+
+
+def test_the_tables_of_the_target_are_watched(tmp_path: Path) -> None:
+    config = config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}")
+    pairs = [make_pair(), make_pair(name="ops.m")]
+    found = watched_pairs(config, pairs, reverse=True)
+    assert [(w.number, w.endpoint, w.database, w.table) for w in found] == [(0, "target", "app", "t")]
+    assert marker_name(config, reverse=True) == "ops.m"
+    assert marker_name(config) is None
+
+
+def test_a_table_that_a_source_table_would_lead_to_is_in_scope(tmp_path: Path) -> None:
+    text = PLAIN.replace('["app.*"]', '["app.*"], exclude: ["app.logs"]') + 'routes: [{from: "app.*", to: "shop.*"}]\n'
+    config, pairs = config_of(tmp_path, text), [make_pair()]
+    asked = [("shop", "new"), ("shop", "logs"), ("app", "new"), ("other", "t")]
+    assert [name for name in asked if is_followed(config, pairs, *name)] == [("shop", "new")]
+
+
+def test_what_the_source_applied_is_a_marker_or_time_and_no_checkpoint(tmp_path: Path) -> None:
+    config = config_of(tmp_path, REVERSE + ", settle_seconds: 7}")
+    stream = reverse_stream(config, tso_position(TSO))
+    assert (type(stream.applied), stream.applied.proof, stream.endpoint.name) == (SettleTime, False, "target")
+    config = config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}")
+    stream = reverse_stream(config, tso_position(TSO))
+    assert isinstance(stream.applied, Marker)
+    assert (stream.applied.on_source, stream.applied.on_target, stream.marker_table) == ("ops.m", "ops.m", ("ops", "m"))
+    with pytest.raises(ConfigError, match="applied"):
+        config_of(tmp_path, REVERSE + ", applied: checkpoint}")
+
+
+def test_without_a_changefeed_there_is_nothing_to_follow(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no changefeed of the target is configured"):
+        reverse_stream(config_of(tmp_path, PLAIN), tso_position(TSO))
+
+
+def test_a_marker_does_not_reach_several_sources(tmp_path: Path) -> None:
+    text = (REVERSE + ", applied: marker, marker: ops.m}").replace(
+        'source: {url: "mysql://app@db1"}', 'sources: {a: {url: "mysql://app@db1"}, b: {url: "mysql://app@db2"}}'
+    )
+    with pytest.raises(ConfigError, match="one source only"):
+        reverse_stream(config_of(tmp_path, text), tso_position(TSO))
+
+
+@pytest.mark.parametrize("places", ["", ", kafka: {servers: b, topics: [t]}, files: [x]"])
+def test_a_carrier_is_read_from_one_place(tmp_path: Path, places: str) -> None:
+    with pytest.raises(ConfigError, match="`kafka` or from `files`"):
+        config_of(tmp_path, PLAIN + f"reverse: {{carrier: {{format: canal-json{places}}}}}\n")
+
+
+def run_of(**facts: Any) -> RunInfo:
+    return RunInfo("r1", "watch", 0.0, None, Verdict.INCONCLUSIVE, "h", {}, facts)
+
+
+def test_a_watch_begins_where_the_last_process_of_the_other_direction_began() -> None:
+    endpoints = {"target": {"position": f"tidb-binlog:{TSO}"}}
+    assert position_of_run([run_of(endpoints=endpoints)], "target") == tso_position(TSO)
+    later = {BEGAN: {"target": f"tidb-binlog:{TSO + 5}"}}
+    assert position_of_run([run_of(endpoints=endpoints, **later)], "target") == tso_position(TSO + 5)
+
+
+def test_a_forward_watch_that_has_not_ended_is_no_beginning() -> None:
+    with pytest.raises(PlanError, match="it has not ended") as caught:
+        through_of(run_of(watch=True), "source")
+    assert "--until-drained" in str(caught.value.hint)
+    place = {"file": "b.000001", "offset": 40, "gtids": "x:1-3"}
+    assert through_of(run_of(through={"source": place}), "source") == Position("b.000001", 40, "x:1-3")
+
+
+def test_what_was_written_behind_the_end_of_the_forward_watch_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = make_pair()
+    side = pair.sources[0]
+    watched = [Watched(0, "source", "app", "t", ("id",), side.sql.key, pair=pair)]
+    items = [
+        Rows(Op.INSERT, TableMap("app", "t", ()), b"7", "b.000001", 60, 0),
+        Rows(Op.INSERT, TableMap("app", "other", ()), b"8", "b.000001", 70, 0),
+        Statement(Op.DDL, (("app", "t"),), "ALTER TABLE t ADD x INT", "app", "b.000001", 80, 0),
+        Statement(Op.DDL, (("app", "other"),), "DROP TABLE other", "app", "b.000001", 90, 0),
+    ]
+    asked: list[Position] = []
+
+    def behind(endpoint: Any, secrets: Any, since: Position, pool: Any) -> Any:
+        asked.append(since)
+        return iter(items)
+
+    monkeypatch.setattr(handover, "_behind", behind)
+    monkeypatch.setattr(handover, "touched_keys", lambda _, event: iter([(event.images.decode(),)]))
+    ledger = Ledger(tmp_path / "w.db")
+    run = run_of(through={"source": {"file": "b.000001", "offset": 40, "gtids": ""}})
+    found = read_unread(config_of(tmp_path, PLAIN), {}, run, watched, None, ledger)  # type: ignore[arg-type]
+    assert (found.rows, found.statements, asked) == (1, 1, [Position("b.000001", 40)])
+    assert ledger.counts(0)[0].pending == 1
+    assert [(pair, kind) for pair, kind, _ in ledger.notes()] == [(0, "stale")]
+
+
+class Carried:
+    """Places of a changefeed."""
+
+    hides_cascades = False
+
+    def ordinal(self, position: Position) -> int:
+        return position.offset
+
+    def shown(self, ordinal: int, like: Position | None) -> str:
+        del like
+        return f"tso:{ordinal}"
+
+
+def reverse_status(
+    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, **counts: Any
+) -> TablesStatus:
+    stream = reverse_stream(config_of(tmp_path, REVERSE + "}"), tso_position(TSO))
+    object.__setattr__(stream, "changes", Carried())
+    progress = SourceProgress(
+        stream, position=tso_position(TSO + 9), ordinal=TSO + 9, applied=applied, received_at=1e12
+    )
+    watched = watched_pairs(config_of(tmp_path, REVERSE + "}"), [make_pair()], reverse=True)
+    facts = WatchFacts("r", [progress], WatchRules(reverse=True), watched, {0: Base("r0", Verdict.MATCH)},
+                       {0: PairCounts(**counts)}, since, [])  # fmt: skip
+    return status_of(facts)
+
+
+def test_the_headline_says_as_of_which_timestamp_a_rollback_is_proved(tmp_path: Path) -> None:
+    status = reverse_status(tmp_path, {}, TSO + 9, proved=5)
+    assert (status.verdict, status.as_of, status.reverse) == (Verdict.MATCH, f"tso:{TSO + 9}", True)
+    assert status.headline().startswith(f"rollback MATCH as of tso:{TSO + 9}, 0 keys open; target read to")
+
+
+def test_open_keys_hold_the_timestamp_back(tmp_path: Path) -> None:
+    status = reverse_status(tmp_path, {0: {0: TSO + 4}}, TSO + 9, pending=3, oldest=1.0)
+    assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, f"before tso:{TSO + 4}")
+    assert "3 keys open, oldest " in status.headline()
+
+
+def test_before_the_source_is_known_to_have_applied_there_is_no_timestamp(tmp_path: Path) -> None:
+    status = reverse_status(tmp_path, {}, None, proved=5)
+    assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, "")
+    assert "rollback INCONCLUSIVE as of no place yet" in status.headline()
+    assert any("what the source has applied is not known yet" in reason for reason in status.reasons)
+
+
+def test_table_status_is_exported() -> None:
+    assert {"pending", "doubt", "hot", "diverged"} <= set(TableStatus.__slots__)
