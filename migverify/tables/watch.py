@@ -250,7 +250,8 @@ class TablesWatch:
                 for stream in self.streams:
                     if stream.applied.writes:
                         with self.pool.session(stream.endpoint) as session:
-                            stream.applied.sample(session)
+                            number = stream.applied.sample(session)
+                            stream.applied.expect(number, stream.changes.ordinal(stream.changes.head(session)))
             found = self._applied_by_all()
         except (ReadError, EndpointError) as error:
             self._troubles["applied"] = error.message
@@ -362,7 +363,10 @@ class TablesWatch:
         return self.ledger.open_before(until) == 0
 
     def _all_troubles(self) -> tuple[str, ...]:
-        return (*self._troubles.values(), *self._changes.troubles(), *filter(None, [self.ranges.trouble]))
+        lacking = (source.stream.applied.lacks(source.ordinal) for source in self.sources)
+        return (
+            *self._troubles.values(), *self._changes.troubles(), *filter(None, [self.ranges.trouble, *lacking])
+        )  # fmt: skip
 
     def counts(self) -> dict[int, PairCounts]:
         """Return what is open per pair."""

@@ -222,6 +222,8 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         gaps.append(
             "nothing was compared: there is no verification to start from (--since RUN), and nothing was written"
         )
+    if facts.limits.reverse and not any(s.stream.applied.writes for s in facts.sources):
+        gaps += _unwitnessed(tables)
     verdict = Verdict.worst([t.verdict for t in tables])
     if gaps and verdict is Verdict.MATCH:
         verdict = Verdict.INCONCLUSIVE
@@ -230,6 +232,13 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         final=facts.final, covers=covers, reverse=facts.limits.reverse, as_of=_as_of(facts),
         findings=tuple(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
     )  # fmt: skip
+
+
+def _unwitnessed(tables: Sequence[TableStatus]) -> list[str]:
+    """Return that nothing shows the changefeed to be that of this target: one of another cluster moves on as well."""
+    if any(table.images for table in tables):
+        return []
+    return ["the changefeed carried no row of these tables yet: whether it is that of this target is not known"]
 
 
 def _pairs(facts: WatchFacts) -> dict[int, PairPlan]:

@@ -80,7 +80,11 @@ def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Posit
     database, _, table = (marker or "").partition(".")
     changes = FollowedBinlog(endpoint, secrets.get(endpoint.name))
     applied = _applied(config, endpoint.name)
-    return Stream(endpoint, changes, applied, start, (database, table) if marker else None)
+    return Stream(endpoint, changes, applied, start, (database, table) if marker else None, _marker_name(endpoint.name))
+
+
+def _marker_name(endpoint: str) -> str:
+    return f"migverify {endpoint}"
 
 
 def _applied(config: Config, name: str) -> Applied:
@@ -90,7 +94,7 @@ def _applied(config: Config, name: str) -> Applied:
         return CheckpointTable(settings.checkpoint, (settings.checkpoint_id or {}).get(shard))
     if settings.applied == "marker" and settings.marker is not None:
         database, _, table = settings.marker.partition(".")
-        return Marker(settings.marker, ".".join(route(config, shard, database, table)), f"migverify {name}")
+        return Marker(settings.marker, ".".join(route(config, shard, database, table)), _marker_name(name))
     return SettleTime(settings.settle_seconds)
 
 
@@ -116,10 +120,11 @@ def reverse_stream(config: Config, start: Position) -> Stream:
             "a marker reaches one source only, and there are several", hint="Set reverse.applied: settle."
         )
     else:
-        applied = Marker(marker, marker, "migverify reverse")
+        applied = Marker(marker, marker, _marker_name(config.target.name))
     database, _, table = (marker or "").partition(".")
     changes = FollowedCarrier(partial(carried_changes, settings.carrier))
-    return Stream(config.target, changes, applied, start, (database, table) if marker else None)
+    place = (database, table) if marker else None
+    return Stream(config.target, changes, applied, start, place, _marker_name(config.target.name))
 
 
 def carried_changes(settings: CarrierSettings, since: Position | None) -> Iterator[Item]:

@@ -21,6 +21,8 @@ from migverify.sql.applied import checkpoint_sql, columns_sql, read_marker_sql, 
 from migverify.sql.server import ALLOW_WRITES, REFUSE_WRITES
 from migverify.watch.ledger import ordinal_of
 
+MOST_EXPECTED = 10_000
+"""Markers that a stream has not come to yet, about as many seconds."""
 TSO_SHIFT = 18
 """A timestamp of TiDB is milliseconds, then this many bits of a counter."""
 
@@ -56,6 +58,14 @@ class Applied(ABC):
 
     def passed(self, number: int, ordinal: int) -> None:  # noqa: B027 - most need not know
         """Note at which place of the stream a sample was committed."""
+
+    def expect(self, number: int, ordinal: int) -> None:  # noqa: B027 - most need not know
+        """Note that a sample was committed before a place of the stream."""
+
+    def lacks(self, ordinal: int) -> str:
+        """Return why a stream that was read to a place cannot be the right one; empty when nothing says so."""
+        del ordinal
+        return ""
 
 
 @dataclass(slots=True)
@@ -172,6 +182,8 @@ class Marker(Applied):
     _ordinals: dict[int, int] = field(default_factory=dict)
     _number: int | None = None
     _reached: int | None = None
+    _expected: deque[tuple[int, int]] = field(default_factory=deque)
+    _seen: int = 0
 
     def sample(self, source: Session) -> int:
         """Write the next marker and return its number: the session is read-only but for this one statement."""
@@ -197,11 +209,29 @@ class Marker(Applied):
     def passed(self, number: int, ordinal: int) -> None:
         """Note at which place of the stream a marker was committed."""
         self._ordinals[number] = ordinal
+        self._seen = max(self._seen, number)
+
+    def expect(self, number: int, ordinal: int) -> None:
+        """Remember that the stream must show a marker before it comes to a place."""
+        if len(self._expected) < MOST_EXPECTED:
+            self._expected.append((number, ordinal))
+
+    def lacks(self, ordinal: int) -> str:
+        """Return that a marker is missing in a stream that was read past it."""
+        while self._expected and self._expected[0][0] <= self._seen:
+            self._expected.popleft()
+        if not self._expected or self._expected[0][1] > ordinal:
+            return ""
+        return (
+            f"the changes were read past marker {self._expected[0][0]} of {self.on_source} and do not hold it: they are"
+            " those of another server, or leave its table out"
+        )
 
     def ordinal(self, target: Session) -> int | None:
         """Return the place of the newest marker that is on the target."""
         number = self._newest(target, self.on_target)
-        reached = [n for n in self._ordinals if n <= number]
+        # A copy: the thread of the stream adds to it.
+        reached = [n for n in list(self._ordinals) if n <= number]
         if reached:
             self._reached = self._ordinals[max(reached)]
             for old in reached:

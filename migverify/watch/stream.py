@@ -94,7 +94,8 @@ class FollowedBinlog:
 class Stream:
     """One source endpoint: its changes, and how to learn what the target applied of them.
 
-    ``start`` is where the changes begin when the ledger does not know. ``marker_table`` holds the watch's own rows.
+    ``start`` is where the changes begin when the ledger does not know. ``marker_table`` holds the rows of
+    watches, ``marker_name`` is this one's.
     """
 
     endpoint: Endpoint
@@ -102,6 +103,7 @@ class Stream:
     applied: Applied
     start: Position | None
     marker_table: tuple[str, str] | None = None
+    marker_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +295,10 @@ class StreamReader:
                 text = "rows were written, and the table has no key to read them by"
                 self._find("keyless", watched.number, text, event.time)
         elif name == self._stream.marker_table:
-            numbers = decoder(event.table, ("number",)).texts(event.images)
-            self._marked = max(self._marked, *(int(n[0] or 0) for n in numbers))
+            # Another watch may use the same table, one of the other direction above all.
+            for owner, marked in decoder(event.table, ("name", "number")).texts(event.images):
+                if owner == self._stream.marker_name:
+                    self._marked = max(self._marked, int(marked or 0))
         elif self._in_scope(*name):
             self._find_uncovered(name, event.time)
 

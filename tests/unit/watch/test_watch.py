@@ -181,7 +181,8 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         limits = options.pop("limits", WatchRules(0.02, 30.0, None, 10.0))
         return TablesWatch(
             [watched], [stream], Ledger(options.pop("ledger", tmp_path / "w.db")), store, run, ToyPool(),  # type: ignore[arg-type]
-            [pair.sources[0].endpoint], pair.sources[0].endpoint, RULES, limits, options.pop("base", {}), in_app, slots=2,
+            [pair.sources[0].endpoint], pair.sources[0].endpoint, RULES, limits, options.pop("base", {}), in_app,
+            slots=2,
             known=options.pop("known", {0: world.identities()}), replan=options.pop("replan", lambda watched: watched),
             **options,
         )  # fmt: skip

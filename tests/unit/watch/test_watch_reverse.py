@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.changes.model import Op, Position, Rows, Statement, TableMap
+from migverify.changes.model import Commit, DecodedTable, Op, Position, Rows, Statement, TableMap
 from migverify.changes.positions import parse_position, tso_position
 from migverify.config import Config, load_config
 from migverify.errors import ConfigError, PlanError
@@ -28,7 +28,7 @@ from migverify.tables.watch_streams import (
 )
 from migverify.watch.applied import Marker, SettleTime
 from migverify.watch.ledger import Ledger, PairCounts
-from migverify.watch.stream import SourceProgress
+from migverify.watch.stream import SourceProgress, StreamReader
 from tests.toy_tables import make_pair
 
 TSO = 462_190_000_000_000_000
@@ -128,8 +128,8 @@ def test_what_was_written_behind_the_end_of_the_forward_watch_is_read_again(
     ]
     asked: list[Position] = []
 
-    def behind(endpoint: Any, secrets: Any, since: Position, pool: Any) -> Any:
-        asked.append(since)
+    def behind(*arguments: Any) -> Any:
+        asked.append(arguments[2])
         return iter(items)
 
     monkeypatch.setattr(handover, "_behind", behind)
@@ -170,7 +170,7 @@ def reverse_status(
 
 
 def test_the_headline_says_as_of_which_timestamp_a_rollback_is_proved(tmp_path: Path) -> None:
-    status = reverse_status(tmp_path, {}, TSO + 9, proved=5)
+    status = reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5)
     assert (status.verdict, status.as_of, status.reverse) == (Verdict.MATCH, f"tso:{TSO + 9}", True)
     assert status.headline().startswith(f"rollback MATCH as of tso:{TSO + 9}, 0 keys open; target read to")
 
@@ -190,3 +190,37 @@ def test_before_the_source_is_known_to_have_applied_there_is_no_timestamp(tmp_pa
 
 def test_table_status_is_exported() -> None:
     assert {"pending", "doubt", "hot", "diverged"} <= set(TableStatus.__slots__)
+
+
+def test_a_changefeed_that_carried_nothing_may_be_that_of_another_cluster(tmp_path: Path) -> None:
+    status = reverse_status(tmp_path, {}, TSO + 9)
+    assert status.verdict is Verdict.INCONCLUSIVE
+    assert any("whether it is that of this target is not known" in reason for reason in status.reasons)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.integers(0, 60), st.integers(0, 30))
+def test_a_stream_that_was_read_past_a_marker_has_shown_it(steps: list[int], read: int, shown: int) -> None:
+    """Marker n is committed before place p of the stream: once that was read, n or a later one must have come."""
+    marker, place, expected = Marker("ops.m", "ops.m", "w"), 0, []
+    for number, step in enumerate(steps, 1):
+        place += step
+        marker.expect(number, place)
+        expected.append((number, place))
+    if shown:
+        marker.passed(shown, 0)
+    missing = [number for number, at in expected if at <= read and number > shown]
+    assert bool(marker.lacks(read)) is bool(missing)
+    assert not missing or f"marker {missing[0]} " in marker.lacks(read)
+
+
+def test_a_marker_of_another_watch_in_the_same_table_is_none(tmp_path: Path) -> None:
+    """The forward feed carries the marker of the forward watch onto the target, and so into the changefeed."""
+    stream = reverse_stream(config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}"), tso_position(TSO))
+    object.__setattr__(stream, "changes", Carried())
+    reader = StreamReader(0, stream, {}, lambda *_: False, None)
+    table = DecodedTable.of("ops", "m", ("name", "number", "written"), ("name",))
+    for name, number in (("migverify source", "500"), ("migverify target", "3")):
+        reader._take_item(Rows(Op.INSERT, table, table.packed([(name, number, "2026-01-01")]), "tso", TSO, 0))
+    reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
+    assert isinstance(stream.applied, Marker)
+    assert (stream.applied._seen, stream.applied._ordinals) == (3, {3: TSO + 1})
