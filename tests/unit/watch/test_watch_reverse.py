@@ -147,6 +147,10 @@ class Carried:
 
     hides_cascades = False
 
+    def open(self, since: Position | None) -> Any:
+        del since
+        return iter(())
+
     def ordinal(self, position: Position) -> int:
         return position.offset
 
