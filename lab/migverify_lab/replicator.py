@@ -111,6 +111,7 @@ class Replicator:
         self._queue: queue.Queue[StreamTransaction | MigverifyError | None] = queue.Queue(QUEUE_TRANSACTIONS)
         self._kept: StreamTransaction | MigverifyError | None = None
         self._stop = threading.Event()
+        self._resumed = threading.Event()
         self._moved = threading.Condition()
         self._thread: threading.Thread | None = None
         self._unsaved: StreamTransaction | None = None
@@ -155,6 +156,10 @@ class Replicator:
             self._thread.join(120)
             if self._thread.is_alive():
                 raise LabError("the replicator did not stop within 120 s", hint="Look at the target's processes.")
+
+    def resume(self) -> None:
+        """End a stall: go on where it stopped."""
+        self._resumed.set()
 
     def stop(self) -> None:
         """End it, and raise what made it end before: a MigverifyError."""
@@ -356,10 +361,13 @@ class Replicator:
         self._reported = len(self._injector.done)
 
     def _stall(self, seconds: float) -> None:
-        """Apply nothing, for a time or until ``stop``."""
+        """Apply nothing, for a time or until ``resume`` or ``stop``."""
         self.status.stalled = True
         self._injector.stall_seconds = None
-        self._stop.wait(seconds or None)
+        self._resumed.clear()
+        until = time.monotonic() + seconds if seconds else float("inf")
+        while not self._resumed.is_set() and time.monotonic() < until and not self._stop.wait(0.05):
+            pass
         self.status.stalled = False
 
 

@@ -12,11 +12,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from migverify.changes.model import Op, Statement, Texts
 from migverify.model import DiffKind
-from migverify_lab.replicator_plan import TEMPORAL, Key, RowChange, TargetTable, make_change
+from migverify_lab.replicator_plan import TEMPORAL, TEXT_TYPES, TIMESTAMPS, Key, RowChange, TargetTable, make_change
 from migverify_lab.replicator_rules import FaultKind, FaultRule
 
 SEEN_KEYS = 50_000
@@ -38,7 +39,7 @@ class FaultDone:
     """One fault that was done. ``key`` maps column to text, all columns in a table without a key."""
 
     number: int
-    fault: FaultKind
+    fault: StrEnum
     table: str
     op: str
     key: Mapping[str, str | None]
@@ -64,7 +65,7 @@ def difference_dict(found: RowDifference) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Rule:
+class CountedRule:
     """A rule with its counters."""
 
     rule: FaultRule
@@ -123,15 +124,25 @@ class Injector:
     done: list[FaultDone] = field(default_factory=list)
     healed: int = 0
     stall_seconds: float | None = None
-    _rules: list[_Rule] = field(default_factory=list)
+    _rules: list[CountedRule] = field(default_factory=list)
     _astray: dict[tuple[str, Key], _Astray] = field(default_factory=dict)
     _copies: dict[tuple[str, Texts], int] = field(default_factory=dict)
     _seen: OrderedDict[tuple[str, Key], None] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
         self._rules = [
-            _Rule(rule, random.Random(f"{self.seed} {number} {rule.kind}")) for number, rule in enumerate(self.rules)
+            CountedRule(rule, random.Random(f"{self.seed} {number} {rule.kind}"))
+            for number, rule in enumerate(self.rules)
         ]
+
+    def switch_on(self, rule: FaultRule) -> None:
+        """Do a fault from the next change on."""
+        counted = CountedRule(rule, random.Random(f"{self.seed} {len(self._rules)} {rule.kind}"))
+        self._rules = [*self._rules, counted]
+
+    def switch_off(self, kind: FaultKind) -> None:
+        """Do a fault no more; what it did stays."""
+        self._rules = [rule for rule in self._rules if rule.rule.kind is not kind]
 
     def standing(self) -> list[RowDifference]:
         """Return what differs now because of the faults, sorted; what a verification must find, and nothing else."""
@@ -148,6 +159,8 @@ class Injector:
     def take(self, change: RowChange, gtid: str = "") -> list[RowChange]:
         """Return what is to be applied in place of a change."""
         if not self._rules:
+            if self._astray:  # a later change of the row may heal what a fault did that is off by now
+                self.track(change, [change])
             return [change]
         emitted, by = [change], None
         for rule in self._rules:
@@ -155,7 +168,7 @@ class Injector:
             if acted is not None:
                 emitted, by = acted, rule
                 break
-        differences = self._track(change, emitted)
+        differences = self.track(change, emitted)
         if by is not None:
             self._record(by.rule.kind, change, emitted, differences, gtid)
         self._remember(change)
@@ -187,7 +200,7 @@ class Injector:
 
     # --- what each fault does ---------------------------------------------------------------------------------
 
-    def _act(self, rule: _Rule, change: RowChange) -> list[RowChange] | None:
+    def _act(self, rule: CountedRule, change: RowChange) -> list[RowChange] | None:
         """Return what is applied where this rule acts on this change, else None."""
         if not rule.rule.covers(change.table.map):
             return None
@@ -202,10 +215,10 @@ class Injector:
         possible = _POSSIBLE[kind](self, rule, change)
         return possible if possible is not None and rule.due() else None
 
-    def _skip(self, _rule: _Rule, change: RowChange) -> list[RowChange] | None:
+    def _skip(self, _rule: CountedRule, change: RowChange) -> list[RowChange] | None:
         return [] if change.before != change.after and change.table.key else None
 
-    def _twice(self, _rule: _Rule, change: RowChange) -> list[RowChange] | None:
+    def _twice(self, _rule: CountedRule, change: RowChange) -> list[RowChange] | None:
         if not change.table.key:
             return [change, change] if change.op is Op.INSERT else None
         if not self._was_seen(change) or not _keeps_key(change) or change.before == change.after:
@@ -213,13 +226,13 @@ class Injector:
         # What the row's former change left is the image before this one.
         return [change, make_change(change.table, change.after, change.before, change.at)]
 
-    def _out_of_order(self, _rule: _Rule, change: RowChange) -> list[RowChange] | None:
+    def _out_of_order(self, _rule: CountedRule, change: RowChange) -> list[RowChange] | None:
         update = change.op is Op.UPDATE and bool(change.table.key) and _keeps_key(change)
         if not update or not self._was_seen(change) or change.before == change.after:
             return None
         return [change, make_change(change.table, change.after, change.before, change.at)]
 
-    def _drop_column(self, rule: _Rule, change: RowChange) -> list[RowChange] | None:
+    def _drop_column(self, rule: CountedRule, change: RowChange) -> list[RowChange] | None:
         table, before, after = change.table, change.before, change.after
         if before is None or after is None or not table.key or not _keeps_key(change):
             return None
@@ -232,20 +245,37 @@ class Injector:
         place = random.Random(f"{self.seed} {table.key_of(after)}").choice(places)
         return [make_change(table, before, (*after[:place], before[place], *after[place + 1 :]), change.at)]
 
-    def _wrong_time_zone(self, rule: _Rule, change: RowChange) -> list[RowChange] | None:
+    def _wrong_time_zone(self, rule: CountedRule, change: RowChange) -> list[RowChange] | None:
         table, after = change.table, change.after
         if after is None or not table.key:
             return None
-        row = list(after)
+        row, only_timestamps = list(after), rule.rule.kind is FaultKind.TIMESTAMP_SHIFTED
         for place in table.writable:
             column, text = table.map.columns[place], after[place]
-            if column.type_code in TEMPORAL and place not in table.key and text is not None:
+            if (
+                column.type_code in (TIMESTAMPS if only_timestamps else TEMPORAL)
+                and place not in table.key
+                and text is not None
+            ):
                 row[place] = shifted(text, rule.rule.shift)
         return None if tuple(row) == after else [make_change(table, change.before, tuple(row), change.at)]
 
+    def _truncated(self, rule: CountedRule, change: RowChange) -> list[RowChange] | None:
+        table, after = change.table, change.after
+        if after is None or not table.key:
+            return None
+        for place in table.writable:
+            column, text = table.map.columns[place], after[place]
+            is_text = bool(column.charset) and column.type_code in TEXT_TYPES and column.charset != "binary"
+            if is_text and place not in table.key and text is not None and len(text) > 1 \
+                    and rule.rule.column in ("", column.name):  # fmt: skip
+                cut = (*after[:place], text[: len(text) // 2], *after[place + 1 :])
+                return [make_change(table, change.before, cut, change.at)]
+        return None
+
     # --- what then differs ------------------------------------------------------------------------------------
 
-    def _track(self, change: RowChange, emitted: Sequence[RowChange]) -> list[RowDifference]:
+    def track(self, change: RowChange, emitted: Sequence[RowChange]) -> list[RowDifference]:
         """Keep the differences of the change's keys up to date; returns those that stand now."""
         table, name = change.table, change.table.map.name
         if not table.key:
@@ -318,6 +348,9 @@ _POSSIBLE = {
     FaultKind.OUT_OF_ORDER: Injector._out_of_order,
     FaultKind.DROP_COLUMN: Injector._drop_column,
     FaultKind.WRONG_TIME_ZONE: Injector._wrong_time_zone,
+    FaultKind.CHECKPOINT_AHEAD: Injector._skip,
+    FaultKind.TIMESTAMP_SHIFTED: Injector._wrong_time_zone,
+    FaultKind.TRUNCATED_COLUMN: Injector._truncated,
 }
 
 

@@ -46,6 +46,9 @@ _FORMS = {
 }
 TEMPORAL = frozenset({7, 12, 17, 18})
 """Type numbers of DATETIME and TIMESTAMP."""
+TIMESTAMPS = frozenset({7, 17})
+TEXT_TYPES = frozenset({15, 249, 250, 251, 252, 253, 254})
+"""Type numbers of character and byte strings."""
 
 
 def form_of(column: ColumnMap) -> LiteralForm:

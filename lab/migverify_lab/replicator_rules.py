@@ -17,6 +17,8 @@ class FaultKind(StrEnum):
     without a key, an insert twice. ``out-of-order``: an older update of a row is applied after a newer one. ``stall``:
     nothing is applied any more, the process lives. ``wrong-time-zone``: DATETIME and TIMESTAMP values are shifted.
     ``stop-at-ddl``: the replicator ends before a DDL. ``drop-column``: one column's new value is not applied.
+    ``checkpoint-ahead``: the checkpoint passes changes in a row that are not applied. ``timestamp-shifted``: as
+    ``wrong-time-zone``, TIMESTAMP alone. ``truncated-column``: a text is cut to its half.
     """
 
     SKIP = "skip"
@@ -26,6 +28,9 @@ class FaultKind(StrEnum):
     WRONG_TIME_ZONE = "wrong-time-zone"
     STOP_AT_DDL = "stop-at-ddl"
     DROP_COLUMN = "drop-column"
+    CHECKPOINT_AHEAD = "checkpoint-ahead"
+    TIMESTAMP_SHIFTED = "timestamp-shifted"
+    TRUNCATED_COLUMN = "truncated-column"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,10 @@ class FaultRule:
 
 
 _NUMBERS = ("every", "at", "most")
-_DEFAULTS = {FaultKind.WRONG_TIME_ZONE: {"every": 1}, FaultKind.STOP_AT_DDL: {"at": 1}}
+_DEFAULTS = {
+    FaultKind.WRONG_TIME_ZONE: {"every": 1}, FaultKind.TIMESTAMP_SHIFTED: {"every": 1}, FaultKind.STOP_AT_DDL: {"at": 1},
+    FaultKind.CHECKPOINT_AHEAD: {"every": 1, "most": 10},
+}  # fmt: skip
 
 
 def parse_fault(text: str) -> FaultRule:
@@ -90,7 +98,7 @@ def parse_fault(text: str) -> FaultRule:
     if "every" in given and "at" in given:
         raise UsageError(f"fault {text!r}: every= and at= exclude each other", hint="Give one of them.")
     if "every" not in given and "at" not in given:
-        given.update(_DEFAULTS.get(kind, {"every": 1000}))
+        given = {**_DEFAULTS.get(kind, {"every": 1000}), **given}
     if kind in (FaultKind.STALL, FaultKind.STOP_AT_DDL):
         given.setdefault("most", 1)
     return FaultRule(kind, **given)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from migverify.changes.model import Position, Statement, TableMap
+from migverify.changes.positions import tso_position
 from migverify.errors import LabError
 from migverify.sql.quoting import quote_name, quote_text
 from migverify.watch.ledger import ordinal_of
@@ -47,7 +48,9 @@ _DONE_BEFORE = frozenset({1007, 1008, 1050, 1051, 1060, 1061, 1068, 1091, 1146, 
 
 
 def place(at: Position) -> int:
-    """Return a number that grows along the source's binlog."""
+    """Return a number that grows along the source's binlog, or along the commit timestamps of TiDB."""
+    if at.file == tso_position(0).file:
+        return at.offset
     return ordinal_of(at) if at.file else BEGINNING
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Protocol
 
 from migverify.errors import LabError
 from migverify.sql.quoting import quote_name
@@ -25,10 +26,26 @@ from migverify_lab.workload_tables import (
     milliseconds_of,
 )
 
-if TYPE_CHECKING:
-    import pymysql
 
-    Connection: TypeAlias = pymysql.connections.Connection[Any]
+class WritingConnection(Protocol):
+    """What the load needs of a connection."""
+
+    def begin(self) -> object:
+        """Begin a transaction."""
+        ...
+
+    def query(self, sql: str) -> int:
+        """Run a statement; returns the rows it affected."""
+        ...
+
+    def commit(self) -> object:
+        """Commit."""
+        ...
+
+    def rollback(self) -> object:
+        """Roll back."""
+        ...
+
 
 FEWEST_ACCOUNTS = 2 + HOT_PAYEES + 2
 """Accounts that one connection needs: clearing, fees, the hot payees, and two to pay each other."""
@@ -111,10 +128,14 @@ def create(servers: tuple[LabServer, ...], database: str, accounts: int, seed: i
 
 @dataclass(slots=True)
 class Workload:
-    """Writes until its changes are done, its time is over, or ``stop``."""
+    """Writes until its changes are done, its time is over, or ``stop``.
+
+    ``open_connection`` opens the connections that write; the reverse feed gives one whose transactions it carries.
+    """
 
     options: WorkloadOptions
     on_progress: Callable[[WorkloadResult], None] = lambda _: None
+    open_connection: Callable[[LabServer], AbstractContextManager[WritingConnection]] = connect
     result: WorkloadResult = field(default_factory=WorkloadResult)
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -192,7 +213,7 @@ class Workload:
         left = -(-options.changes // options.connections)
         written = 0
         error_type = _mysql_error()
-        with connect(options.source) as connection:
+        with self.open_connection(options.source) as connection:
             connection.query("SET NAMES utf8mb4 COLLATE utf8mb4_bin")
             began = time.monotonic()
             while written < left and not self._stop.is_set():
@@ -216,7 +237,7 @@ class Workload:
                     self.result.late = max(self.result.late, now - due)
 
 
-def _transaction(connection: Connection, statements: Sequence[tuple[str, int | None]]) -> None:
+def _transaction(connection: WritingConnection, statements: Sequence[tuple[str, int | None]]) -> None:
     connection.begin()
     for sql, expected in statements:
         affected = connection.query(sql)
@@ -230,7 +251,7 @@ def _transaction(connection: Connection, statements: Sequence[tuple[str, int | N
 
 
 def _committed(
-    connection: Connection, statements: Sequence[tuple[str, int | None]], error_type: type[Exception]
+    connection: WritingConnection, statements: Sequence[tuple[str, int | None]], error_type: type[Exception]
 ) -> None:
     """Commit a transaction; the victim of a deadlock was rolled back whole, and begins again."""
     for _ in range(DEADLOCKS):
