@@ -7,13 +7,13 @@ pairs are the same in both: what a run proved of them counts in the other direct
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from migverify.changes.carriers.committed import CommittedChanges
-from migverify.changes.carriers.formats import CarrierFormat, read_types
-from migverify.changes.model import Item, Position
+from migverify.changes.carriers.followed import FollowedCarrier
+from migverify.changes.carriers.formats import CarrierFormat, CarrierSource, read_types
+from migverify.changes.carriers.kafka import KafkaLogin
+from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.config import Config, includes, override_for, route, shard_of
 from migverify.db.reader import SidePlan
@@ -22,7 +22,6 @@ from migverify.model import Endpoint, RunInfo
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
-from migverify.watch.carrier import FollowedCarrier
 from migverify.watch.stream import FollowedBinlog, Stream
 
 if TYPE_CHECKING:
@@ -122,17 +121,30 @@ def reverse_stream(config: Config, start: Position) -> Stream:
     else:
         applied = Marker(marker, marker, _marker_name(config.target.name))
     database, _, table = (marker or "").partition(".")
-    changes = FollowedCarrier(partial(carried_changes, settings.carrier))
+    changes = carrier_of(settings.carrier)
     place = (database, table) if marker else None
     return Stream(config.target, changes, applied, start, place, _marker_name(config.target.name))
 
 
-def carried_changes(settings: CarrierSettings, since: Position | None) -> Iterator[Item]:
-    """Follow a changefeed behind a commit timestamp; None begins where it does."""
-    form = CarrierFormat(
-        settings.format, read_types(Path(settings.types)) if settings.types else {}, settings.time_zone
-    )
-    return CommittedChanges(form.files([Path(file) for file in settings.files]), since).items()
+def carrier_of(settings: CarrierSettings) -> FollowedCarrier:
+    """Return a changefeed as its settings describe it.
+
+    Raises
+    ------
+    ConfigError
+        the file of column types cannot be read.
+    """
+    types = read_types(Path(settings.types)) if settings.types else {}
+    kafka = settings.kafka
+    login = None if kafka is None else KafkaLogin(
+        kafka.servers, kafka.security_protocol, kafka.sasl_mechanism, kafka.username_env or "",
+        kafka.password_env or "", kafka.ca_file or "",
+    )  # fmt: skip
+    source = CarrierSource(
+        CarrierFormat(settings.format, types, settings.time_zone), login, kafka.topics if kafka is not None else (),
+        tuple(map(Path, settings.files)),
+    )  # fmt: skip
+    return FollowedCarrier(source, Path(settings.dead_letters))
 
 
 def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:

@@ -15,8 +15,8 @@ import pytest
 
 from migverify.sql.identity import YOUNG_SECONDS
 from tests.conftest import Databases
-from tests.db.test_watch import Watching, drained, migverify, reasons
 from tests.db.verifying import write_config
+from tests.db.watching import Watching, drained, migverify, reasons
 
 pytestmark = pytest.mark.db
 

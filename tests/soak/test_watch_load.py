@@ -13,7 +13,8 @@ from migverify_lab.replicator_process import source_position
 from migverify_lab.servers import LabServer
 from migverify_lab.workload import create
 from tests.conftest import Databases
-from tests.db.test_watch import Watching, config_of, diffs, drained, reasons, replicated
+from tests.db.test_watch import config_of, replicated
+from tests.db.watching import Watching, diffs, drained, reasons
 
 pytestmark = [pytest.mark.db, pytest.mark.soak]
 
