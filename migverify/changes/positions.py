@@ -31,6 +31,11 @@ def tso_time(tso: int) -> float:
     return (tso >> 18) / 1000
 
 
+def time_tso(time: float) -> int:
+    """Return the first timestamp of TiDB at a Unix time; of seconds, how many timestamps they are."""
+    return int(time * 1000) << 18
+
+
 @lru_cache(maxsize=1024)
 def file_number(name: str) -> int | None:
     """Return the number at the end of a binlog's name, None where it has none; it grows past six digits."""

@@ -86,7 +86,8 @@ def pipeline(
     """
     from migverify.changes.carriers.dead_letters import DeadLetterFile
     from migverify.changes.carriers.formats import CarrierFormat, read_types
-    from migverify.changes.carriers.kafka import KafkaLogin, KafkaTopics, committed
+    from migverify.changes.carriers.kafka import KafkaLogin, committed
+    from migverify.changes.carriers.topics import KafkaTopics
     from migverify.changes.pipeline import PipelineLimits, audit, count_binlog, measure
     from migverify.model import Flavor
 

@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from migverify.changes.carriers.base import Carried, Reject
 from migverify.changes.carriers.canal_json import CanalJson
-from migverify.changes.carriers.kafka import KafkaLogin, KafkaTopics, OffsetRange, committed, fetch
+from migverify.changes.carriers.kafka import KafkaLogin, OffsetRange, committed, fetch
+from migverify.changes.carriers.topics import KafkaTopics
 from migverify.changes.pipeline import (
     PipelineLimits,
     PipelineOutcome,

@@ -9,11 +9,12 @@ not at all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
+from migverify.changes.carriers.recognition import recognized
 from migverify.changes.model import DecodedTable, Op, Position, Rows, Statement
 from migverify.changes.positions import before, file_number, tso_position, tso_time
 from migverify.changes.statements import QueryKind, classify
@@ -27,7 +28,12 @@ Key: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 class UndecodableError(ValueError):
-    """A message, or a value in it, cannot be decoded exactly; the text says why. Parsers turn it into a reject."""
+    """A message, or a value in it, cannot be decoded exactly; the text says why. Parsers turn it into a reject.
+
+    ``tables`` are the tables that the message changes, where that much of it was decoded; empty is any table.
+    """
+
+    tables: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,12 +194,23 @@ class SkippedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A dead letter: a message that cannot be decoded, with the reason. It voids the completeness of the stream."""
+    """A dead letter: a message that cannot be decoded, with the reason. It voids the completeness of the stream.
+
+    ``tables`` as in ``UndecodableError``. ``looks_like`` names another format that the message is in, empty for none.
+    Messages that are missing are a reject too, without key and value.
+    """
 
     reason: str
     place: MessagePosition
     key: bytes | None = field(repr=False)
     value: bytes | None = field(repr=False)
+    tables: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    looks_like: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The reader of a followed carrier is alive. It comes about every second, whatever else comes."""
 
 
 CarriedItem: TypeAlias = Carried | Watermark | SkippedMessage | Reject
@@ -208,15 +225,38 @@ class Carrier(Protocol):
         """The partitions by (topic, partition), and the offset at which each ends now; files have none."""
         ...
 
+    @property
+    def partitions(self) -> Set[tuple[str, int]]:
+        """The (topic, partition)s that are known by now: each needs a watermark of its own, or one for everything."""
+        ...
+
     def read(self) -> Iterator[CarriedItem]:
         """Yield what the messages hold, in the order of the carrier; ChangeError where it cannot be read on."""
         ...
 
+    def follow(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
+        """Yield what the messages hold and go on as more come, without end.
+
+        Parameters
+        ----------
+        since
+            Every change behind this position is given, those before it may be left out. None gives all.
+
+        Raises
+        ------
+        PurgedError
+            Messages behind the position are gone.
+        ChangeError
+            The carrier cannot be read on.
+        """
+        ...
+
 
 class Parser(ABC):
-    """Decodes the messages of one format."""
+    """Decodes the messages of one format; ``name`` is the format's."""
 
     __slots__ = ()
+    name: ClassVar[str] = "another format"
 
     @abstractmethod
     def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
@@ -227,4 +267,10 @@ class Parser(ABC):
         try:
             return list(self.decode(message))
         except UndecodableError as error:
-            return [Reject(str(error), message.place, message.key, message.value)]
+            return [self.reject(message, error)]
+
+    def reject(self, message: CarrierMessage, error: UndecodableError) -> Reject:
+        """Return the dead letter of a message."""
+        seen = recognized(message.key, message.value)
+        looks_like = seen if seen != self.name else ""
+        return Reject(str(error), message.place, message.key, message.value, error.tables, looks_like)

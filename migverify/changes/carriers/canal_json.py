@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import tzinfo
+from typing import ClassVar
 
 from migverify.changes.carriers import column_text as texts
 from migverify.changes.carriers import exact_json
@@ -49,6 +50,7 @@ class CanalJson(Parser):
         The server that the changes were made on.
     """
 
+    name: ClassVar[str] = "canal-json"
     types: Types = field(default_factory=dict)
     time_zone: tzinfo | None = None
     flavor: Flavor = Flavor.TIDB

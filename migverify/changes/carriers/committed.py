@@ -3,100 +3,300 @@
 Messages come at least once, and those of one transaction on several partitions. What was committed below the lowest
 watermark of all partitions is complete: it is given out in the order of commit timestamps. A position is the commit
 timestamp (``positions.tso_position``); an Idle says that everything before a watermark was given.
+
+A message that does not say what it changed voids completeness, and does not end a carrier that is followed: it is kept
+as a dead letter, and given out as a ``Statement`` on the tables that it may have changed, none of them named where any
+table may be meant, so that a watch reads them again. When its change was committed is not known, so the statement comes
+twice: before the position moves on, so that no reader that stops there has missed it; and at the watermark of its
+partition after it, below which its change was committed.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from migverify.changes.carriers.base import Carried, Carrier, Reject, Watermark
+from migverify.changes.carriers.base import Carried, Carrier, Heartbeat, Reject, SkippedMessage, Watermark
+from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.sequence import Watermarks
-from migverify.changes.model import Begin, Commit, Idle, Item, Position, Statement
-from migverify.changes.positions import tso_position, tso_time
-from migverify.errors import ChangeError
+from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
+from migverify.changes.positions import time_tso, tso_position, tso_time
+from migverify.errors import ChangeError, PurgedError
 
 MOST_WAITING = 1_000_000
 """Changes that wait for a watermark; beyond, the changefeed sends none."""
+MOST_REMEMBERED = 500_000
+"""Changes that are recognized when they come again: about 50 MB."""
+MARGIN_SECONDS = 60.0
+"""How far the clocks of TiDB, of brokers and of this machine may differ."""
+VOID = "carrier void: "
+"""What the text of a statement begins with that is given for a message without its change."""
+_MOST_UNDECODABLE = 10
+"""So many messages at the start may be undecodable before one must be decoded."""
+
+
+@dataclass(slots=True)
+class _Void:
+    reject: Reject
+    statement: Statement
+    closing: int | None = None
+
+
+class _Voids:
+    """The voids whose watermark has not come."""
+
+    def __init__(self, letters: DeadLetterFile | None) -> None:
+        self._letters = letters
+        self._new: list[_Void] = []
+        self._open: list[_Void] = []
+
+    def add(self, reject: Reject) -> None:
+        """Keep a message as a dead letter, and its void."""
+        if self._letters is not None:
+            self._letters.add([reject])
+        place = reject.place
+        text = f"{VOID}{place}: {reject.reason}"
+        statement = Statement(Op.DDL, reject.tables, text, "", f"{place.topic}/{place.partition}", place.offset, 0)
+        void = _Void(reject, statement)
+        self._new.append(void)
+        self._open.append(void)
+
+    def close(self, mark: Watermark, highest: int) -> None:
+        """Note that a watermark came behind the messages of its partition, where ``highest`` is promised by now."""
+        for void in self._open:
+            place = void.reject.place
+            same = (place.topic, place.partition) == (mark.place.topic, mark.place.partition)
+            if void.closing is None and (mark.everywhere or same):
+                void.closing = highest
+
+    def new(self) -> list[Statement]:
+        """Return the statements that were not given yet."""
+        found, self._new = [void.statement for void in self._new], []
+        return found
+
+    def closed(self, complete_to: int) -> list[Statement]:
+        """Return the statements whose watermark everything has reached; they are done."""
+        done = [void for void in self._open if void.closing is not None and void.closing <= complete_to]
+        self._open = [void for void in self._open if void not in done]
+        return [void.statement for void in done]
 
 
 class CommittedChanges:
     """The transactions that a carrier's watermarks complete; see ``ChangeSource``.
 
-    A change that comes after a watermark that excluded it was sent again, or the promise was broken. Nothing tells
-    which, so it is given out once more, at the position that was reached: rows that come twice are harmless for a
-    verification.
+    A change that comes after a watermark that excluded it was sent again, or the promise was broken. It is given out
+    once more, at the position that was reached: rows that come twice are harmless for a verification. Where the same
+    change was not given before, the promise was broken.
+
+    A range is read strictly: what voids its completeness ends it with a ChangeError. A carrier that is followed goes
+    on: see the module.
 
     Parameters
     ----------
     since
         Transactions up to this position are left out.
+    letters
+        Where undecodable messages are kept: then the carrier is followed, without end. None reads what there is.
+    feed_start
+        The changefeed's start-ts, where it is known: it carries everything that was committed after it.
+    newest
+        Asks TiDB for its present timestamp. A watermark beyond it is that of another cluster.
     """
 
-    def __init__(self, carrier: Carrier, since: Position | None = None, most_waiting: int = MOST_WAITING) -> None:
-        self._carrier = carrier
+    def __init__(
+        self, carrier: Carrier, since: Position | None = None, most_waiting: int = MOST_WAITING, *,
+        letters: DeadLetterFile | None = None, feed_start: int = 0, newest: Callable[[], int] | None = None,
+    ) -> None:  # fmt: skip
+        self._carrier, self._since, self._letters = carrier, since, letters
         self._start = since.offset if since is not None else 0
+        self._reached = self._start
         self._most = most_waiting
         self._waiting: defaultdict[int, list[Carried]] = defaultdict(list)
+        self._given: dict[int, None] = {}
+        self._marks = Watermarks()
+        self._voids = _Voids(letters)
+        self._oldest = feed_start or None
+        self._proved = not self._start
+        self._newest, self._known_newest = newest, 0
+        self._decoded, self._undecodable = False, 0
+        self.unfinished = 0
+        """Changes that wait for a watermark."""
 
     def items(self) -> Iterator[Item]:
-        """Yield whole transactions, and an Idle for each watermark that moves on.
+        """Yield whole transactions, and an Idle for each watermark that moves on, while following every second.
 
         Raises
         ------
         ChangeError
             a message cannot be decoded, names no commit timestamp, or no watermark comes. Items given before are
             certain.
+        PurgedError
+            what was committed after ``since`` is not all there.
         """
-        marks = Watermarks(set(self._carrier.ends))
-        reached, waiting = self._start, 0
-        for item in self._carrier.read():
-            if isinstance(item, Reject):
-                raise ChangeError(f"{item.place}: a message cannot be decoded: {item.reason}")
-            if not isinstance(item, Watermark) or not item.everywhere:
-                marks.partitions.add((item.place.topic, item.place.partition))
-            if isinstance(item, Carried):
-                commit = _commit_of(item)
-                self._waiting[commit].append(item)
-                waiting += 1
-                if commit <= reached:
-                    yield from self._complete(commit + 1, reached)
-                    waiting -= 1
-                elif waiting > self._most:
+        stream = self._carrier.read() if self._letters is None else self._carrier.follow(self._since)
+        waiting, partitions, here = self._waiting, self._marks.partitions, ("", -1)
+        for item in stream:
+            kind = type(item)
+            if kind is Heartbeat:
+                if self._reached:
+                    yield Idle(tso_position(self._reached), tso_time(self._reached + 1))
+                continue
+            place = item.place  # type: ignore[union-attr]
+            if kind is Carried:
+                commit = _commit_of(item)  # type: ignore[arg-type]
+                if commit > self._reached:
+                    waiting[commit].append(item)  # type: ignore[arg-type]
+                    self.unfinished += 1
+                elif commit > self._start:
+                    yield from self._again(item, commit)  # type: ignore[arg-type]
+                if not self._proved:
+                    self._see_timestamp(commit)
+                if self.unfinished > self._most:
                     raise ChangeError(
-                        f"{item.place}: {waiting:,} changes wait for a watermark.",
+                        f"{place}: {self.unfinished:,} changes wait for a watermark.",
                         hint="Let the changefeed send watermarks to every partition: enable-tidb-extension=true.",
                     )
-            elif isinstance(item, Watermark):
-                marks.see(item)
-                complete_to = marks.complete_to()
-                if complete_to is not None and complete_to > reached + 1:
-                    yield from self._complete(complete_to, reached)
-                    reached, waiting = complete_to - 1, sum(map(len, self._waiting.values()))
-                    yield Idle(tso_position(reached), tso_time(complete_to))
+            if place.topic != here[0] or place.partition != here[1]:
+                here = (place.topic, place.partition)
+                if kind is not Watermark or not item.everywhere:  # type: ignore[union-attr]
+                    partitions.add(here)
+            if isinstance(item, Watermark):
+                yield from self._watermark(item)
+            elif isinstance(item, Reject):
+                self._reject(item)
+            self._decoded = self._decoded or not isinstance(item, Reject | SkippedMessage)
 
-    def _complete(self, complete_to: int, reached: int) -> Iterator[Item]:
+    def _see_timestamp(self, commit: int) -> None:
+        if self._oldest is None or commit < self._oldest:
+            self._oldest = commit
+
+    def _reject(self, reject: Reject) -> None:
+        self._undecodable += 1
+        if not self._decoded and reject.looks_like:
+            raise ChangeError(
+                f"{reject.place}: the messages are {reject.looks_like}: {reject.reason}",
+                hint="Name the format of the messages: --format.",
+            )
+        if self._letters is None:
+            raise ChangeError(f"{reject.place}: a message cannot be decoded: {reject.reason}")
+        if not self._decoded and self._undecodable >= _MOST_UNDECODABLE:
+            raise ChangeError(
+                f"{reject.place}: none of the first {self._undecodable} messages can be decoded: {reject.reason}",
+                hint="Check the format, the column types and the time zone.",
+            )
+        self._voids.add(reject)
+
+    def _watermark(self, mark: Watermark) -> Iterator[Item]:
+        """Give out what a watermark completes."""
+        self._check_cluster(mark)
+        highest = self._marks.see(mark)
+        self._voids.close(mark, highest)
+        if mark.complete_to < highest:
+            self._break(f"a watermark of {mark.complete_to} comes after one of {highest}: another changefeed or "
+                        "cluster fills the topic too, or the changefeed was set back", mark)  # fmt: skip
+        if not self._proved:
+            self._see_timestamp(mark.complete_to - 1)
+        self._marks.partitions |= self._carrier.partitions
+        complete_to = self._marks.complete_to()
+        if complete_to is None or complete_to <= self._reached + 1:
+            return
+        self._prove_start()
+        yield from self._voided(self._voids.new(), self._reached, self._reached)
+        yield from self._complete(complete_to)
+        yield from self._voided(self._voids.closed(complete_to), self._reached, complete_to - 1)
+        self._reached = complete_to - 1
+        yield Idle(tso_position(self._reached), tso_time(complete_to))
+
+    def _check_cluster(self, mark: Watermark) -> None:
+        if self._newest is None or mark.complete_to <= self._known_newest:
+            return
+        self._known_newest = self._newest() + time_tso(MARGIN_SECONDS)
+        if mark.complete_to > self._known_newest:
+            ahead = tso_time(mark.complete_to) - tso_time(self._known_newest) + MARGIN_SECONDS
+            raise ChangeError(
+                f"{mark.place}: a watermark of {mark.complete_to} is {ahead:.0f} s ahead of the configured TiDB: the "
+                "messages are those of another cluster.",
+                hint="Name the changefeed's own topic, or the cluster that it reads.",
+            )
+
+    def _prove_start(self) -> None:
+        """Refuse a carrier that shows nothing from before the start: what was committed in between was not carried."""
+        if self._proved:
+            return
+        if self._oldest is not None and self._oldest > self._start:
+            raise PurgedError(
+                f"the first timestamp of the messages is {self._oldest}, after the position {self._start}: nothing "
+                "shows that what was committed in between was carried.",
+                hint="Begin at a later position after a full verification, or state the changefeed's start-ts.",
+            )
+        self._proved = True
+
+    def _break(self, reason: str, item: Watermark | Carried) -> None:
+        """Void what a broken promise may have left out."""
+        if self._letters is None:
+            raise ChangeError(f"{item.place}: {reason}.")
+        tables: tuple[tuple[str, str], ...] = ()
+        if isinstance(item, Carried):
+            event = item.event
+            tables = event.tables if isinstance(event, Statement) else ((event.table.database, event.table.table),)
+        self._voids.add(Reject(reason, item.place, None, None, tables))
+
+    def _again(self, item: Carried, commit: int) -> Iterator[Item]:
+        """Give out a change that comes after it was excluded."""
+        known = _mark_of(commit, item) in self._given
+        yield from self._transaction(commit, [item], self._reached)
+        if not known:
+            reason = f"a change committed at {commit} comes after a watermark that excluded it, and did not come before"
+            self._break(reason, item)
+
+    def _complete(self, complete_to: int) -> Iterator[Item]:
         """Give out the transactions below a timestamp."""
         for commit in sorted(commit for commit in self._waiting if commit < complete_to):
             carried = self._waiting.pop(commit)
-            if commit <= self._start:
-                continue
-            start, reached = tso_position(reached), max(reached, commit)
-            yield Begin(str(commit), start, tso_time(commit))
-            statements = set()
-            for event in (one.event for one in carried):
-                if isinstance(event, Statement):  # TiCDC sends a statement to every partition
-                    if (event.sql, event.tables) in statements:
-                        continue
-                    statements.add((event.sql, event.tables))
-                yield event
-            yield Commit(str(commit), tso_position(reached), tso_time(commit))
+            self.unfinished -= len(carried)
+            yield from self._transaction(commit, carried, self._reached)
+
+    def _transaction(self, commit: int, carried: list[Carried], reached: int) -> Iterator[Item]:
+        yield Begin(str(commit), tso_position(reached), tso_time(commit))
+        statements = set()
+        given = self._given
+        for one in carried:
+            event = one.event
+            if isinstance(event, Statement):  # TiCDC sends a statement to every partition
+                if (event.sql, event.tables) in statements:
+                    continue
+                statements.add((event.sql, event.tables))
+            given[_mark_of(commit, one)] = None
+            yield event
+        self._reached = max(reached, commit)
+        while len(given) > MOST_REMEMBERED:
+            del given[next(iter(given))]
+        yield Commit(str(commit), tso_position(self._reached), tso_time(commit))
+
+    def _voided(self, statements: list[Statement], start: int, end: int) -> Iterator[Item]:
+        if statements:
+            yield Begin("", tso_position(start), tso_time(end))
+            yield from statements
+            yield Commit("", tso_position(end), tso_time(end))
+
+
+def _mark_of(commit: int, item: Carried) -> int:
+    """Return a number by which the same change is recognized when it comes again."""
+    event = item.event
+    if isinstance(event, Rows):
+        return hash((commit, event.op, event.table.name, event.images))
+    return hash((commit, event.sql, event.tables))
 
 
 def _commit_of(item: Carried) -> int:
-    if item.order is None or item.order.server:
+    order = item.order
+    if order is None or order.server:
+        where = "" if order is None else " (its order is a place in the binlog of a server)"
         raise ChangeError(
-            f"{item.place}: a change names no commit timestamp of TiDB, so no watermark says when it is complete.",
-            hint="Read a changefeed of TiCDC; canal-json needs enable-tidb-extension=true.",
+            f"{item.place}: a change names no commit timestamp of TiDB{where}, so no watermark says when "
+            "it is complete.",
+            hint="Read a changefeed of TiCDC; canal-json needs enable-tidb-extension=true. Where a connector of "
+            "Debezium reads a server's binlog, read that binlog itself.",
         )
-    return item.order.position.offset
+    return order.position.offset

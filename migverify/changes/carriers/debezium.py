@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
@@ -49,6 +50,7 @@ class Debezium(Parser):
         The connector's ``binary.handling.mode``: bytes, base64, base64-url-safe or hex. Bytes are base64 in JSON.
     """
 
+    name: ClassVar[str] = "debezium"
     types: Types = field(default_factory=dict)
     binary: str = "bytes"
 

@@ -8,17 +8,22 @@ files beside them, and into ``metadata`` the timestamp below which all of it is 
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
     CarriedItem,
     CarrierMessage,
+    Heartbeat,
     MessageHead,
     MessagePosition,
     Parser,
@@ -26,8 +31,9 @@ from migverify.changes.carriers.base import (
     UndecodableError,
     Watermark,
 )
-from migverify.changes.carriers.open_protocol import VERSION
-from migverify.errors import ChangeError
+from migverify.changes.carriers.recognition import OPEN_PROTOCOL_HEAD, recognized
+from migverify.changes.model import Position
+from migverify.errors import ChangeError, PurgedError
 
 LONGEST = 256 * 1024 * 1024
 """Most bytes of one message: beyond, the file is damaged or something else."""
@@ -36,8 +42,23 @@ _LENGTH = 8
 _DATA_FILE = re.compile(r"CDC(\d+)\.json\Z")
 _SCHEMA_FILE = re.compile(r"schema_(\d+)_\d+\.json\Z")
 
-Split: TypeAlias = Callable[[Path], Iterator[CarrierMessage | Reject]]
-"""Cuts a file into its messages; their offsets count from 0."""
+HEARTBEAT_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_TURN = 20_000
+"""Messages that are read of a file before the next one has its turn."""
+_MOST_TRIES = 20
+"""So often a folder may be found without a file that is being written."""
+
+
+class AtEnd(Enum):
+    """A file that is followed has no more at present. CUT: its last message is not whole yet."""
+
+    WHOLE = "whole"
+    CUT = "cut"
+
+
+Split: TypeAlias = Callable[[Path, bool], Iterator[CarrierMessage | Reject | AtEnd]]
+"""Cuts a file into its messages; their offsets count from 0. With True it goes on without end."""
 
 
 class MessageFiles:
@@ -59,15 +80,67 @@ class MessageFiles:
         self._paths = paths
         self._parser = parser
         self._split = split
+        self.partitions = {(str(path), 0) for path in paths}
 
     def read(self) -> Iterator[CarriedItem]:
         """Yield what the files hold; ChangeError when one cannot be read."""
         for path in self._paths:
-            try:
-                for message in self._split(path):
-                    yield from [message] if isinstance(message, Reject) else self._parser.parse(message)
-            except OSError as error:
-                raise ChangeError(f"cannot read {path}: {error.strerror}") from error
+            with _readable(path):
+                for message in self._split(path, False):
+                    yield from _parsed(self._parser, message)
+
+    def follow(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
+        """Yield what the files hold, in turns, and what is appended to them.
+
+        The whole files are read: nothing in them tells where a position is. All of them must exist.
+
+        Raises
+        ------
+        ChangeError
+            A file cannot be read, or became shorter or another one.
+        """
+        del since
+        growing = [(path, self._split(path, True)) for path in self._paths]
+        rhythm = _Rhythm()
+        while True:
+            quiet = True
+            for path, messages in growing:
+                with _readable(path):
+                    for message in islice(messages, _TURN):
+                        if isinstance(message, AtEnd):
+                            break
+                        quiet = False
+                        yield from _parsed(self._parser, message)
+            yield from rhythm.beats(quiet=quiet)
+
+
+def _parsed(parser: Parser, message: CarrierMessage | Reject | AtEnd) -> list[CarriedItem]:
+    if isinstance(message, CarrierMessage):
+        return parser.parse(message)
+    return [message] if isinstance(message, Reject) else []
+
+
+class _Rhythm:
+    """Gives a heartbeat every second, and waits where nothing came."""
+
+    def __init__(self) -> None:
+        self._beat = 0.0
+
+    def beats(self, *, quiet: bool) -> Iterator[Heartbeat]:
+        """Yield the heartbeat that is due, if any."""
+        if quiet:
+            time.sleep(_POLL_SECONDS)
+        if time.monotonic() - self._beat >= HEARTBEAT_SECONDS:
+            self._beat = time.monotonic()
+            yield Heartbeat()
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ChangeError(f"cannot read {path}: {error.strerror}") from error
 
 
 class StorageFolder:
@@ -78,6 +151,7 @@ class StorageFolder:
     """
 
     ends: Mapping[tuple[str, int], int] = {}
+    partitions: Set[tuple[str, int]] = frozenset()
 
     def __init__(self, root: Path, parser: Parser) -> None:
         self._root = root
@@ -86,14 +160,56 @@ class StorageFolder:
     def read(self) -> Iterator[CarriedItem]:
         """Yield statements, changes and one watermark."""
         complete_to = self._complete_to()
-        for folder in sorted(path for path in self._tables() if path.is_dir()):
-            yield from self._table(folder)
-        yield Watermark(complete_to, MessagePosition(str(self._root / "metadata"), 0, 0), everywhere=True)
+        for path in self._files():
+            if _DATA_FILE.match(path.name):
+                yield from MessageFiles([path], self._parser, json_lines).read()
+            else:
+                yield from self._statement(path)
+        yield self._watermark(complete_to)
 
-    def _tables(self) -> Iterator[Path]:
-        for database in sorted(path for path in self._root.iterdir() if path.is_dir()):
-            yield database  # statements on the database itself
-            yield from (path for path in database.iterdir() if path.name != "meta")
+    def follow(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
+        """Yield what the folder holds and what is added to it.
+
+        The watermark waits while the last line of a file is not whole, or a file is missing that a later one follows.
+
+        Raises
+        ------
+        PurgedError
+            A file is missing before one that is there.
+        ChangeError
+            A file cannot be read.
+        """
+        del since
+        rhythm, growing, statements = _Rhythm(), _GrowingFiles(self._parser), set[Path]()
+        tries = 0
+        while True:
+            quiet = True
+            try:
+                complete_to = self._complete_to()
+                files = list(self._files(growing.done))
+                tries = 0
+            except ChangeError:  # a listing that is made while files are written may show the later one only
+                tries += 1
+                if tries > _MOST_TRIES:
+                    raise
+                yield from rhythm.beats(quiet=True)
+                continue
+            for path in files:
+                is_statement = not _DATA_FILE.match(path.name)
+                if is_statement and path in statements:
+                    continue
+                if is_statement:
+                    statements.add(path)
+                for item in self._statement(path) if is_statement else growing.read(path):
+                    quiet = False
+                    yield item
+            growing.close(files)
+            if not growing.is_cut:
+                yield self._watermark(complete_to)
+            yield from rhythm.beats(quiet=quiet)
+
+    def _watermark(self, complete_to: int) -> Watermark:
+        return Watermark(complete_to, MessagePosition(str(self._root / "metadata"), 0, 0), everywhere=True)
 
     def _complete_to(self) -> int:
         path = self._root / "metadata"
@@ -104,95 +220,194 @@ class StorageFolder:
                 f"{path} gives no checkpoint: {error}", hint="Name the folder of the changefeed's sink URI."
             ) from error
 
-    def _table(self, folder: Path) -> Iterator[CarriedItem]:
-        versions: dict[int, list[Path]] = defaultdict(list)
-        for path in (folder / "meta").glob("schema_*.json"):
-            if match := _SCHEMA_FILE.match(path.name):
-                versions[int(match[1])].append(path)
-        is_table = folder.parent != self._root
-        for path in folder.rglob("CDC*.json") if is_table else ():
-            version = path.relative_to(folder).parts[0]
-            if not version.isdigit():
-                raise ChangeError(f"{path} lies in no table version", hint="Name the folder of the sink URI.")
-            versions[int(version)].append(path)
-        for _, paths in sorted(versions.items()):
-            data = [path for path in paths if _DATA_FILE.match(path.name)]
-            yield from (self._statement(path) for path in paths if path not in data and _is_ddl(path))
-            _refuse_missing(data)
-            yield from MessageFiles(sorted(data), self._parser, json_lines).read()
+    def _files(self, done: Mapping[Path, int] | None = None) -> Iterator[Path]:
+        """Yield schema files and data files in their order; ``done`` has the numbers up to which folders were read."""
+        for folder in sorted(path for path in self._tables() if path.is_dir()):
+            versions: dict[int, list[Path]] = defaultdict(list)
+            for path in (folder / "meta").glob("schema_*.json"):
+                if match := _SCHEMA_FILE.match(path.name):
+                    versions[int(match[1])].append(path)
+            is_table = folder.parent != self._root
+            for path in folder.rglob("CDC*.json") if is_table else ():
+                version = path.relative_to(folder).parts[0]
+                if not version.isdigit():
+                    raise ChangeError(f"{path} lies in no table version", hint="Name the folder of the sink URI.")
+                versions[int(version)].append(path)
+            for _, paths in sorted(versions.items()):
+                data = [path for path in paths if _DATA_FILE.match(path.name)]
+                yield from (path for path in paths if path not in data)
+                _refuse_missing(data, done or {})
+                yield from sorted(data)
 
-    def _statement(self, path: Path) -> CarriedItem:
+    def _tables(self) -> Iterator[Path]:
+        for database in sorted(path for path in self._root.iterdir() if path.is_dir()):
+            yield database  # statements on the database itself
+            yield from (path for path in database.iterdir() if path.name != "meta")
+
+    def _statement(self, path: Path) -> Iterator[CarriedItem]:
+        """Yield the statement of a schema file.
+
+        Files without one only tell the columns, after a restart of the changefeed.
+        """
         place, raw = MessagePosition(str(path), 0, 0), path.read_bytes()
         try:
             body = _object(raw)
+            if not body.get("Query"):
+                return
             commit = exact_json.integer(body.get("TableVersion"), "TableVersion")
             database, table = (exact_json.text(body.get(part), part) for part in ("Schema", "Table"))
             sql = exact_json.text(body.get("Query"), "Query")
         except UndecodableError as error:
-            return Reject(str(error), place, None, raw)
-        return MessageHead.of_commit(CarrierMessage(place, None, None), database, table, commit).statement(sql)
-
-
-def json_lines(path: Path) -> Iterator[CarrierMessage | Reject]:
-    r"""Yield each line that is not empty as a message; lines end in ``\n`` or ``\r\n``."""
-    with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LONGEST + 1):
-            place = MessagePosition(str(path), 0, number)
-            if len(line) > LONGEST:
-                yield Reject(f"a line of more than {LONGEST} bytes", place, None, None)
-                return
-            if stripped := line.strip():
-                yield CarrierMessage(place, None, stripped)
-                number += 1
-
-
-def open_protocol_events(path: Path) -> Iterator[CarrierMessage | Reject]:
-    """Yield each event of an open-protocol file as a message of one event; a cut end is a reject."""
-    with path.open("rb") as file:
-        head = file.read(_LENGTH)
-        if int.from_bytes(head, "big") != VERSION or len(head) < _LENGTH:
-            yield Reject(
-                "the file does not begin with version 1 of the open protocol",
-                MessagePosition(str(path), 0, 0),
-                None,
-                head,
-            )
+            yield Reject(str(error), place, None, raw)
             return
-        number = 0
-        while prefix := file.read(_LENGTH):
-            place = MessagePosition(str(path), 0, number)
-            parts: list[bytes] = []
-            for length in (prefix, None):
-                size = file.read(_LENGTH) if length is None else length
-                count = int.from_bytes(size, "big")
-                body = file.read(count) if len(size) == _LENGTH and count <= LONGEST else b""
-                if len(size) < _LENGTH or len(body) < count:
-                    yield Reject("the file is cut inside an event", place, None, b"".join((*parts, size, body)))
+        yield MessageHead.of_commit(CarrierMessage(place, None, None), database, table, commit).statement(sql)
+
+
+class _GrowingFiles:
+    """The data files of a folder that may still grow.
+
+    ``done`` has for each folder the number of the last file that is finished: one behind it was begun.
+    """
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._open: dict[Path, Iterator[CarrierMessage | Reject | AtEnd]] = {}
+        self._cut: set[Path] = set()
+        self.done: dict[Path, int] = {}
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the last message of a file is not whole yet."""
+        return bool(self._cut)
+
+    def read(self, path: Path) -> Iterator[CarriedItem]:
+        """Yield what a file holds that was not given before."""
+        if _number(path) <= self.done.get(path.parent, 0):
+            return
+        if path not in self._open:
+            self._open[path] = json_lines(path, True)
+        with _readable(path):
+            for message in self._open[path]:
+                if isinstance(message, AtEnd):
+                    (self._cut.add if message is AtEnd.CUT else self._cut.discard)(path)
                     return
-                parts.append(size + body)
-            yield CarrierMessage(place, head + parts[0], parts[1])
-            number += 1
+                yield from _parsed(self._parser, message)
+
+    def close(self, files: Iterable[Path]) -> None:
+        """Finish the files that are whole and have another one behind them."""
+        last: dict[Path, int] = {}
+        for path in files:
+            if path in self._open:
+                last[path.parent] = max(_number(path), last.get(path.parent, 0))
+        for path in [one for one in self._open if _number(one) < last.get(one.parent, 0) and one not in self._cut]:
+            del self._open[path]
+            self.done[path.parent] = max(_number(path), self.done.get(path.parent, 0))
 
 
-def _refuse_missing(paths: Sequence[Path]) -> None:
-    """Files of a folder are numbered from 1 without a gap."""
+def json_lines(path: Path, following: bool) -> Iterator[CarrierMessage | Reject | AtEnd]:
+    r"""Yield each line that is not empty as a message; lines end in ``\n`` or ``\r\n``."""
+    topic, number, line = str(path), 0, b""
+    with path.open("rb") as file:
+        while True:
+            more = file.readline(LONGEST + 1)
+            if not more and not following:
+                return
+            line = line + more if line else more
+            if len(line) > LONGEST:
+                yield Reject(f"a line of more than {LONGEST} bytes", MessagePosition(topic, 0, number), None, None)
+                return
+            if following and not line.endswith(b"\n") and not (more and _is_whole(line)):
+                _refuse_another(path, file)
+                yield AtEnd.CUT if line.strip() else AtEnd.WHOLE
+                continue
+            if stripped := line.strip():
+                yield CarrierMessage(MessagePosition(topic, 0, number), None, stripped)
+                number += 1
+            line = b""
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line without its end is a JSON object: no beginning of one is one itself."""
+    if not line.rstrip().endswith(b"}"):
+        return False
+    try:
+        return isinstance(exact_json.load(line), dict)
+    except UndecodableError:
+        return False
+
+
+def open_protocol_events(path: Path, following: bool) -> Iterator[CarrierMessage | Reject | AtEnd]:
+    """Yield each event of an open-protocol file as a message of one event; a cut end is a reject, or waited for."""
+    topic, number = str(path), 0
+    with path.open("rb") as file:
+        while len(head := file.read(_LENGTH)) < _LENGTH and following and OPEN_PROTOCOL_HEAD.startswith(head):
+            file.seek(0)
+            _refuse_another(path, file)
+            yield AtEnd.CUT if head else AtEnd.WHOLE
+        if head != OPEN_PROTOCOL_HEAD:
+            seen = recognized(None, head + file.readline(LONGEST))
+            reason = "the file does not begin with version 1 of the open protocol"
+            yield Reject(reason, MessagePosition(topic, 0, 0), None, head, looks_like=seen)
+            return
+        while True:
+            start, place = file.tell(), MessagePosition(topic, 0, number)
+            event = _read_event(file)
+            if len(event) == 2:
+                yield CarrierMessage(place, head + event[0], event[1])
+                number += 1
+            elif not following or any(len(part) >= _LENGTH and _size(part) > LONGEST for part in event):
+                if event:
+                    yield Reject("the file is cut inside an event", place, None, b"".join(event))
+                return
+            else:
+                file.seek(start)
+                _refuse_another(path, file)
+                yield AtEnd.CUT if event else AtEnd.WHOLE
+
+
+def _read_event(file: BinaryIO) -> tuple[bytes, ...]:
+    """Return key and value of the next event, each after its length; where the file is cut, all that is left in one."""
+    parts: list[bytes] = []
+    for _ in range(2):
+        prefix = file.read(_LENGTH)
+        count = _size(prefix)
+        body = file.read(count) if len(prefix) == _LENGTH and count <= LONGEST else b""
+        if len(prefix) < _LENGTH or len(body) < count:
+            left = b"".join((*parts, prefix, body))
+            return (left,) if left else ()
+        parts.append(prefix + body)
+    return tuple(parts)
+
+
+def _size(prefix: bytes) -> int:
+    return int.from_bytes(prefix[:_LENGTH], "big")
+
+
+def _refuse_another(path: Path, file: BinaryIO) -> None:
+    """Refuse a file that became shorter, or another one under its name: what came between would not be read."""
+    now, opened = path.stat(), os.fstat(file.fileno())
+    if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino) or opened.st_size < file.tell():
+        raise ChangeError(f"{path} became shorter or was replaced while it was read.", hint="Append to one file.")
+
+
+def _refuse_missing(paths: Sequence[Path], done: Mapping[Path, int]) -> None:
+    """Files of a folder are numbered from 1 without a gap; those up to the number in ``done`` were read."""
     numbers: dict[Path, list[int]] = defaultdict(list)
     for path in paths:
-        if match := _DATA_FILE.match(path.name):
-            numbers[path.parent].append(int(match[1]))
+        numbers[path.parent].append(_number(path))
     for folder, found in numbers.items():
-        missing = list(islice(sorted(set(range(1, max(found) + 1)) - set(found)), 5))
+        first = done.get(folder, 0) + 1
+        missing = list(islice(sorted(set(range(first, max(found) + 1)) - set(found)), 5))
         if missing:
-            raise ChangeError(f"{folder} has no file number {', '.join(map(str, missing))}: the folder is not complete")
+            raise PurgedError(
+                f"{folder} has no file number {', '.join(map(str, missing))}: the folder is not complete",
+                hint="The sink's files were deleted: verify the tables anew, and keep files longer.",
+            )
 
 
-def _is_ddl(path: Path) -> bool:
-    """Schema files without a statement only tell the columns, after a restart of the changefeed."""
-    try:
-        return bool(_object(path.read_bytes()).get("Query"))
-    except UndecodableError:
-        return True  # becomes a reject
+def _number(path: Path) -> int:
+    match = _DATA_FILE.match(path.name)
+    return int(match[1]) if match else 0
 
 
 def _object(raw: bytes) -> dict[str, exact_json.Json]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,9 @@ from migverify.changes.carriers.column_text import find_zone, parse_type
 from migverify.changes.carriers.debezium import Debezium
 from migverify.changes.carriers.debezium_text import BINARY_MODES
 from migverify.changes.carriers.files import MessageFiles, Split, StorageFolder, json_lines, open_protocol_events
+from migverify.changes.carriers.kafka import KafkaLogin
 from migverify.changes.carriers.open_protocol import OpenProtocol
+from migverify.changes.carriers.topics import KafkaTopics
 from migverify.errors import ConfigError, UsageError
 from migverify.model import Flavor
 
@@ -32,6 +34,7 @@ class CarrierFormat:
     time_zone: str = ""
     binary: str = "bytes"
     flavor: Flavor = Flavor.TIDB
+    keys_only: bool = False
 
     def parser(self) -> Parser:
         """Return a new parser.
@@ -72,6 +75,27 @@ class CarrierFormat:
         if len(paths) > 1 or self.name != "canal-json":
             raise UsageError("a folder of TiCDC's storage sink is read alone, as canal-json")
         return StorageFolder(paths[0], parser)
+
+
+@dataclass(frozen=True, slots=True)
+class CarrierSource:
+    """Where the messages of a carrier are: topics of Kafka, or files; and their format."""
+
+    format: CarrierFormat
+    kafka: KafkaLogin | None = None
+    topics: tuple[str, ...] = ()
+    files: tuple[Path, ...] = ()
+
+    def carrier(self, *, keys_only: bool = False) -> Carrier:
+        """Return the messages; errors as ``CarrierFormat`` and ``KafkaTopics``.
+
+        ``keys_only`` leaves columns undecoded until a reader wants their texts.
+        """
+        form = replace(self.format, keys_only=keys_only)
+        if self.kafka is not None:
+            parser = form.parser()
+            return KafkaTopics(self.kafka.resolve(), self.topics, parser)
+        return form.files(self.files)
 
 
 class _Format(NamedTuple):

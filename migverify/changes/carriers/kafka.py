@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from migverify.changes.carriers.base import CarriedItem, CarrierMessage, MessagePosition, Parser
+from migverify.changes.carriers.base import CarrierMessage, MessagePosition
 from migverify.errors import ChangeError, ConfigError, EndpointError, LoginError, PurgedError, UnreachableError
 from migverify.secrets import resolve_variable, scrub
 
@@ -59,8 +59,11 @@ class KafkaSettings:
     settings: dict[str, str] = field(repr=False)
 
 
-def connect(login: KafkaSettings) -> Consumer:
-    """Return a consumer that belongs to no group's offsets; ConfigError without the package or for wrong settings."""
+def connect(login: KafkaSettings, *, aborted: bool = False) -> Consumer:
+    """Return a consumer that belongs to no group's offsets; ConfigError without the package or for wrong settings.
+
+    ``aborted`` gives messages of aborted transactions too.
+    """
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
@@ -74,7 +77,7 @@ def connect(login: KafkaSettings) -> Consumer:
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
         "enable.partition.eof": True,
-        "isolation.level": "read_committed",
+        "isolation.level": "read_uncommitted" if aborted else "read_committed",
         "allow.auto.create.topics": False,
         "queued.max.messages.kbytes": 16384,
         "log_level": 2,
@@ -109,11 +112,26 @@ def bounds(login: KafkaSettings, topics: Sequence[str]) -> dict[tuple[str, int],
                     here = TopicPartition(topic, partition)
                     found[topic, partition] = consumer.get_watermark_offsets(here, timeout=ANSWER_SECONDS)
         except KafkaException as error:
-            raise _no_answer(f"Kafka {login.servers} does not answer", error.args[0]) from None
+            raise unanswered(f"Kafka {login.servers} does not answer", error.args[0]) from None
     return found
 
 
-def _no_answer(what: str, cause: KafkaError) -> EndpointError:
+def is_compacted(login: KafkaSettings, topic: str) -> bool:
+    """Whether the brokers remove messages of a topic that later ones replace; False where they do not tell."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        found = AdminClient({**login.settings, "log_level": 2}).describe_configs([asked])[asked].result(ANSWER_SECONDS)
+    except (KafkaException, TimeoutError):  # without the right to ask, a gap stays unexplained
+        return False
+    policy = found.get("cleanup.policy")
+    return policy is not None and "compact" in str(policy.value)
+
+
+def unanswered(what: str, cause: KafkaError) -> EndpointError:
+    """Return the error of brokers that do not answer, or refuse the login."""
     from confluent_kafka import KafkaError
 
     refused = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -147,7 +165,7 @@ def committed(
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.code() not in starting or time.monotonic() > deadline:
-                    raise _no_answer(f"Kafka {login.servers} gives no offsets of group {group}", cause) from None
+                    raise unanswered(f"Kafka {login.servers} gives no offsets of group {group}", cause) from None
                 time.sleep(0.5)
     finally:
         consumer.close()
@@ -210,7 +228,7 @@ def _until(consumer: Consumer, wanted: OffsetRange, seconds: float) -> Iterator[
                 _refuse_loss(consumer, wanted, received.offset())
             if received.offset() >= wanted.end:
                 return
-            yield _message(received)
+            yield message_of(received)
             following = received.offset() + 1
 
 
@@ -238,23 +256,8 @@ def _refuse_loss(consumer: Consumer, wanted: OffsetRange, first: int) -> None:
         )
 
 
-def _message(received: Any) -> CarrierMessage:
+def message_of(received: Any) -> CarrierMessage:
+    """Return a message of the client library."""
     kind, milliseconds = received.timestamp()
     place = MessagePosition(received.topic(), received.partition(), received.offset())
     return CarrierMessage(place, received.key(), received.value(), milliseconds / 1000 if kind else 0.0)
-
-
-class KafkaTopics:
-    """Topics read once from the first message that the brokers have to their present ends; see ``Carrier``."""
-
-    def __init__(self, login: KafkaSettings, topics: Sequence[str], parser: Parser) -> None:
-        self._login = login
-        self._parser = parser
-        self.bounds = bounds(login, topics)
-        self.ends = {here: high for here, (_, high) in self.bounds.items()}
-
-    def read(self) -> Iterator[CarriedItem]:
-        """Yield one partition after the other."""
-        for (topic, partition), (low, high) in sorted(self.bounds.items()):
-            for message in fetch(self._login, OffsetRange(topic, partition, low, high)):
-                yield from self._parser.parse(message)

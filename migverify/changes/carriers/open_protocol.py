@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
+from typing import ClassVar
 
 from migverify.changes.carriers import column_text as texts
 from migverify.changes.carriers import exact_json
@@ -52,6 +53,7 @@ _SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92,
 class OpenProtocol(Parser):
     """Parser of the open protocol; the parameters are those of ``CanalJson``."""
 
+    name: ClassVar[str] = "open-protocol"
     types: Types = field(default_factory=dict)
     time_zone: tzinfo | None = None
 

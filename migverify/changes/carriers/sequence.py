@@ -65,10 +65,11 @@ class Watermarks:
     partitions: set[tuple[str, int]] = field(default_factory=set)
     _of: dict[tuple[str, int] | None, int] = field(default_factory=dict)  # None: everywhere
 
-    def see(self, mark: Watermark) -> None:
-        """Take the next watermark; one that goes back says nothing new."""
+    def see(self, mark: Watermark) -> int:
+        """Take the next watermark and return the highest one of its partition; one that goes back says nothing new."""
         here = None if mark.everywhere else (mark.place.topic, mark.place.partition)
-        self._of[here] = max(mark.complete_to, self._of.get(here, 0))
+        highest = self._of[here] = max(mark.complete_to, self._of.get(here, 0))
+        return highest
 
     def promised(self, here: tuple[str, int]) -> int:
         """Return the timestamp below which no more changes should come on a partition."""
@@ -77,6 +78,8 @@ class Watermarks:
     def complete_to(self) -> int | None:
         """Return the lowest watermark of all partitions: below it everything is there; None where one has none."""
         everywhere = self._of.get(None)
+        if not self.partitions:
+            return everywhere
         marks = [self._of.get(here, everywhere) for here in self.partitions]
         known = [mark for mark in marks if mark is not None]
         return min(known) if known and len(known) == len(marks) else None

@@ -33,6 +33,7 @@ class Messages:
     def __init__(self, items: Sequence[CarriedItem], partitions: int = 1) -> None:
         self._items = items
         self.ends: Mapping[tuple[str, int], int] = {("t", number): 1 for number in range(partitions)}
+        self.partitions = set(self.ends)
 
     def read(self) -> Iterator[CarriedItem]:
         return iter(self._items)

@@ -1,0 +1,67 @@
+"""A carrier as a watch follows it: the changes of one changefeed behind a commit timestamp."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from migverify.changes.carriers.committed import MARGIN_SECONDS, CommittedChanges
+from migverify.changes.carriers.dead_letters import DeadLetterFile
+from migverify.changes.carriers.formats import CarrierSource
+from migverify.changes.model import Item, Position
+from migverify.changes.positions import time_tso, tso_position
+from migverify.db.server_state import binlog_status
+from migverify.db.session import Session
+from migverify.errors import ChangeError
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedCarrier:
+    """The changes that a changefeed carries: a source that ``watch.stream`` follows. An ordinal is a commit timestamp.
+
+    Parameters
+    ----------
+    source
+        Where the messages are, and their format.
+    dead_letters
+        The file that keeps messages without a change.
+    feed_start, newest
+        As for ``CommittedChanges``.
+    """
+
+    source: CarrierSource
+    dead_letters: Path
+    feed_start: int = 0
+    newest: Callable[[], int] | None = None
+
+    def open(self, since: Position | None) -> Iterator[Item]:
+        """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
+        start = since or tso_position(time_tso(time.time() - MARGIN_SECONDS))
+        letters = DeadLetterFile(self.dead_letters)
+        carrier = self.source.carrier(keys_only=True)
+        return CommittedChanges(
+            carrier, start, letters=letters, feed_start=self.feed_start, newest=self.newest
+        ).items()  # fmt: skip
+
+    def head(self, session: Session) -> Position:
+        """Return the present timestamp of the TiDB that the changefeed reads."""
+        return tso_position(newest_timestamp(session))
+
+    def ordinal(self, position: Position) -> int:
+        """Return the commit timestamp."""
+        return position.offset
+
+    def shown(self, ordinal: int, like: Position | None) -> str:
+        """Return ``tso:`` and the timestamp."""
+        del like
+        return str(tso_position(ordinal))
+
+
+def newest_timestamp(session: Session) -> int:
+    """Return the present timestamp of a TiDB: all that is committed by now has a lower one; raises ChangeError."""
+    status = binlog_status(session)  # TiDB has no binlog, and answers with its timestamp
+    if status is None or not status.offset:
+        raise ChangeError(f"{session.endpoint.name} does not tell its present timestamp.")
+    return status.offset

@@ -1,0 +1,413 @@
+"""A carrier that is followed: growing files, restarts at any timestamp, and voids that do not end it."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from migverify.changes.carriers.base import (
+    Carried,
+    CarriedItem,
+    CarrierMessage,
+    Heartbeat,
+    MessageHead,
+    MessagePosition,
+    Reject,
+    Watermark,
+)
+from migverify.changes.carriers.canal_json import CanalJson
+from migverify.changes.carriers.committed import VOID, CommittedChanges
+from migverify.changes.carriers.dead_letters import DeadLetterFile
+from migverify.changes.carriers.files import MessageFiles, StorageFolder, json_lines, open_protocol_events
+from migverify.changes.carriers.followed import FollowedCarrier
+from migverify.changes.carriers.formats import CarrierFormat, CarrierSource
+from migverify.changes.carriers.open_protocol import OpenProtocol
+from migverify.changes.decode import decoder
+from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
+from migverify.changes.positions import time_tso, tso_position
+from migverify.errors import ChangeError, PurgedError
+
+
+class Messages:
+    """A carrier of given items; it ends where one that is followed would wait."""
+
+    def __init__(self, items: Sequence[CarriedItem | Heartbeat], partitions: int = 1) -> None:
+        self._items = items
+        self.ends = {("t", number): 1 for number in range(partitions)}
+        self.partitions = set(self.ends)
+
+    def read(self) -> Iterator[CarriedItem]:
+        return (item for item in self._items if not isinstance(item, Heartbeat))
+
+    def follow(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
+        del since
+        return iter(self._items)
+
+
+def head(commit: int, partition: int = 0) -> MessageHead:
+    return MessageHead.of_commit(CarrierMessage(MessagePosition("t", partition, 0), None, None), "d", "t", commit)
+
+
+def row(number: int, commit: int, partition: int = 0, value: str = "v") -> Carried:
+    return head(commit, partition).rows(Op.INSERT, None, {"id": str(number), "v": value}, ["id"])
+
+
+def mark(complete_to: int, partition: int = 0) -> Watermark:
+    return Watermark(complete_to, MessagePosition("t", partition, 0))
+
+
+def bad(partition: int = 0, offset: int = 0, tables: tuple[tuple[str, str], ...] = ()) -> Reject:
+    return Reject("it is cut", MessagePosition("t", partition, offset), None, b"{", tables)
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> DeadLetterFile:
+    return DeadLetterFile(tmp_path / "dead.jsonl")
+
+
+def followed(
+    items: Sequence[CarriedItem | Heartbeat], letters: DeadLetterFile, partitions: int = 1, since: int = 0, **more: int
+) -> list[Item]:
+    start = tso_position(since) if since else None
+    return list(CommittedChanges(Messages(items, partitions), start, letters=letters, **more).items())
+
+
+def voids(items: Sequence[Item]) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+    return [(item.sql.removeprefix(VOID), item.tables) for item in items if isinstance(item, Statement)]
+
+
+def keys(items: Sequence[Item]) -> set[tuple[str, str]]:
+    """(commit, key) of every row."""
+    found, gtid = set(), ""
+    for item in items:
+        if isinstance(item, Begin):
+            gtid = item.gtid
+        elif isinstance(item, Rows):
+            found |= {(gtid, image[0] or "") for image in decoder(item.table, ("id",)).texts(item.images)}
+    return found
+
+
+def places(items: Sequence[Item]) -> list[int]:
+    return [item.end.offset if isinstance(item, Commit) else item.at.offset
+            for item in items if isinstance(item, Commit | Idle)]  # fmt: skip
+
+
+# --- life ---
+
+
+def test_a_heartbeat_repeats_the_place_that_a_watermark_proved(letters: DeadLetterFile) -> None:
+    found = followed([Heartbeat(), mark(10), Heartbeat(), row(1, 12), Heartbeat(), mark(13), Heartbeat()], letters)
+    assert places(found) == [9, 9, 9, 12, 12, 12]
+    assert places(followed([Heartbeat()], letters, since=7)) == [7]
+
+
+# --- voids ---
+
+
+def test_an_undecodable_message_is_a_statement_on_any_table_and_a_dead_letter(letters: DeadLetterFile) -> None:
+    items = [row(1, 10), mark(11), bad(offset=7), row(2, 12), mark(15), row(3, 16), mark(17)]
+    found = followed(items, letters)
+    assert keys(found) == {("10", "1"), ("12", "2"), ("16", "3")}
+    assert voids(found) == [("t/0@7: it is cut", ())] * 2
+    assert [reject.place.offset for reject in letters.read()] == [7]
+    first = next(at for at, item in enumerate(found) if isinstance(item, Statement))
+    assert isinstance(found[first], Statement)
+    begin, commit = found[first - 1], found[first + 1]
+    assert (begin, commit) == (Begin("", tso_position(10), 0.0), Commit("", tso_position(10), 0.0)), "before it moves"
+    last = max(at for at, item in enumerate(found) if isinstance(item, Statement))
+    assert found[last + 1] == Commit("", tso_position(14), 0.0), "and at the watermark that closes it"
+    assert places(found) == sorted(places(found))
+
+
+def test_a_void_waits_for_the_watermark_of_its_own_partition(letters: DeadLetterFile) -> None:
+    items = [mark(10), mark(10, 1), bad(1, 3), mark(20), mark(15, 1), mark(30), mark(30, 1)]
+    found = followed(items, letters, 2)
+    ends = [found[at + 1].end.offset for at, item in enumerate(found) if isinstance(item, Statement)]  # type: ignore[union-attr]
+    assert ends == [9, 14]
+
+
+def test_the_tables_that_a_message_names_are_those_of_its_void(letters: DeadLetterFile) -> None:
+    found = followed([mark(10), bad(tables=(("d", "t"),)), mark(11)], letters)
+    assert {tables for _, tables in voids(found)} == {(("d", "t"),)}
+
+
+def test_a_change_that_comes_too_late_is_given_and_voids_its_table(letters: DeadLetterFile) -> None:
+    items = [row(1, 10), mark(15), row(1, 10), row(2, 12), mark(20)]
+    found = followed(items, letters)
+    assert keys(found) == {("10", "1"), ("12", "2")}
+    assert voids(found)[0][0].endswith("comes after a watermark that excluded it, and did not come before")
+    assert {tables for _, tables in voids(found)} == {(("d", "t"),)}
+    with pytest.raises(ChangeError, match="t/0@0: a change committed at 12 comes after a watermark"):
+        list(CommittedChanges(Messages(items)).items())
+
+
+def test_a_change_that_comes_again_is_harmless(letters: DeadLetterFile) -> None:
+    statement = head(11).statement("ALTER TABLE t ADD n INT")
+    items = [row(1, 10), statement, mark(15), row(1, 10), statement, mark(20)]
+    found = followed(items, letters)
+    assert {text for text, _ in voids(found)} == {"ALTER TABLE t ADD n INT"}
+    assert len(letters) == 0
+
+
+def test_a_watermark_that_goes_back_voids_everything(letters: DeadLetterFile) -> None:
+    items = [mark(50), mark(40), mark(60)]
+    found = followed(items, letters)
+    assert "a watermark of 40 comes after one of 50" in voids(found)[0][0]
+    assert voids(found)[0][1] == ()
+    assert places(found)[-1] == 59
+    with pytest.raises(ChangeError, match="a watermark of 40 comes after one of 50"):
+        list(CommittedChanges(Messages(items)).items())
+
+
+def test_messages_of_another_format_end_it(letters: DeadLetterFile) -> None:
+    place = MessagePosition("t", 0, 0)
+    event = CarrierMessage(place, b"\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2{}", b"")
+    with pytest.raises(ChangeError, match=r"t/0@0: the messages are open-protocol") as caught:
+        followed(CanalJson().parse(event), letters)
+    assert "--format" in (caught.value.hint or "")
+    canal = CarrierMessage(place, None, b'{"isDdl": false, "mysqlType": {}}')
+    for parser, seen in ((OpenProtocol(), canal),):
+        with pytest.raises(ChangeError, match="the messages are canal-json"):
+            followed(parser.parse(seen), letters)
+    with pytest.raises(ChangeError, match="none of the first 10 messages can be decoded"):
+        followed([bad(offset=n) for n in range(12)], letters)
+    assert voids(followed([mark(2), *CanalJson().parse(event), mark(9)], letters)), "later, it is one message"
+
+
+def test_a_topic_of_another_cluster_ends_it(letters: DeadLetterFile) -> None:
+    now = time_tso(1_000_000.0)
+    asked: list[int] = []
+
+    def newest() -> int:
+        asked.append(1)
+        return now
+
+    fine = [mark(now - 5), mark(now + time_tso(59.0))]
+    list(CommittedChanges(Messages(fine), letters=letters, newest=newest).items())
+    assert len(asked) == 1
+    ahead = [mark(now + time_tso(90.0))]
+    with pytest.raises(ChangeError, match="is 90 s ahead of the configured TiDB"):
+        list(CommittedChanges(Messages(ahead), letters=letters, newest=newest).items())
+
+
+# --- the start is proved ---
+
+
+def test_a_start_that_nothing_proves_is_refused(letters: DeadLetterFile) -> None:
+    items = [row(1, 20), mark(30)]
+    with pytest.raises(PurgedError, match="the first timestamp of the messages is 20, after the position 15"):
+        followed(items, letters, since=15)
+    assert keys(followed(items, letters, since=15, feed_start=12)) == {("20", "1")}
+    assert keys(followed([mark(16), *items], letters, since=15)) == {("20", "1")}
+    assert keys(followed([row(7, 14), *items], letters, since=15)) == {("20", "1")}
+    with pytest.raises(PurgedError):
+        followed([mark(17), *items], letters, since=15)
+
+
+Sent = tuple[int, int, int]
+
+
+def stream_of(sent: Sequence[Sent], partitions: int, chance: random.Random) -> list[CarriedItem]:
+    """Partitions run ahead of each other, send again and repeat watermarks; a restarted sender sends old ones again."""
+    queues: list[list[CarriedItem]] = [[mark(1, partition)] for partition in range(partitions)]
+    for number, commit, partition in sorted(sent, key=lambda change: change[1]):
+        queue = queues[partition]
+        if chance.random() < 0.4:
+            queue.append(mark(commit, partition))
+        queue.append(row(number, commit, partition))
+        if chance.random() < 0.2:
+            queue.append(chance.choice([item for item in queue if isinstance(item, Carried)]))
+    end = max((commit for _, commit, _ in sent), default=1) + 1
+    for partition, queue in enumerate(queues):
+        queue.append(mark(end, partition))
+    found: list[CarriedItem] = []
+    while any(queues):
+        found.append(chance.choice([queue for queue in queues if queue]).pop(0))
+    return found
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 40), st.integers(1, 4), st.integers(0, 2**32))
+def test_kills_and_restarts_at_any_place_lose_nothing(
+    letters: DeadLetterFile, count: int, partitions: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    sent = [(number, chance.randrange(1, 2 * count + 2), number % partitions) for number in range(count)]
+    original = {(str(commit), str(number)) for number, commit, _ in sent}
+    found: set[tuple[str, str]] = set()
+    at = 0
+    while True:
+        items = followed(stream_of(sent, partitions, chance), letters, partitions, since=at)
+        assert not voids(items)
+        stop = chance.randrange(len(items) + 1) if chance.random() < 0.8 else len(items)
+        seen = items[:stop]
+        # What came behind the last Commit or Idle is not kept by a reader that is killed.
+        last = max((n for n, item in enumerate(seen) if isinstance(item, Commit | Idle)), default=-1)
+        found |= keys(seen[: last + 1])
+        at = max([at, *places(seen)])
+        if stop == len(items):
+            break
+    assert found == original
+
+
+# --- files ---
+
+
+def canal(number: int, commit: int) -> bytes:
+    return json.dumps({
+        "id": 0, "database": "d", "table": "t", "pkNames": ["id"], "isDdl": False, "type": "INSERT", "es": 1, "ts": 1,
+        "sql": "", "sqlType": {"id": 4}, "mysqlType": {"id": "int"}, "old": None, "data": [{"id": str(number)}],
+        "_tidb": {"commitTs": commit},
+    }).encode() + b"\n"  # fmt: skip
+
+
+def canal_mark(complete_to: int) -> bytes:
+    return json.dumps({"id": 0, "database": "", "table": "", "isDdl": False, "type": "TIDB_WATERMARK", "es": 1,
+                       "_tidb": {"watermarkTs": complete_to}}).encode() + b"\n"  # fmt: skip
+
+
+def opened(number: int, commit: int) -> bytes:
+    key = json.dumps({"ts": commit, "scm": "d", "tbl": "t", "t": 1}).encode()
+    return part(key) + part(json.dumps({"u": {"id": {"t": 3, "f": 11, "v": number}}}).encode())
+
+
+def opened_mark(complete_to: int) -> bytes:
+    return part(json.dumps({"ts": complete_to, "t": 3}).encode()) + part(b"")
+
+
+def part(raw: bytes) -> bytes:
+    return len(raw).to_bytes(8, "big") + raw
+
+
+def until(stream: Iterator[Item], stop: Callable[[Item], bool]) -> list[Item]:
+    found = []
+    for item in stream:
+        found.append(item)
+        if stop(item):
+            return found
+    raise AssertionError("the stream ended")
+
+
+def reached(place: int) -> Callable[[Item], bool]:
+    return lambda item: isinstance(item, Idle) and item.at.offset >= place
+
+
+@pytest.mark.parametrize("form", ["canal-json", "open-protocol"])
+def test_growing_files_are_followed_byte_by_byte(tmp_path: Path, letters: DeadLetterFile, form: str) -> None:
+    make, close, begin = (
+        (canal, canal_mark, b"") if form == "canal-json" else (opened, opened_mark, (1).to_bytes(8, "big"))
+    )
+    paths = [tmp_path / "one", tmp_path / "two"]
+    for path in paths:
+        path.write_bytes(b"")
+    parts = [begin + b"".join(make(n, 10 + n) for n in range(5)) + close(20), begin + make(9, 12) + close(30)]
+    stop = threading.Event()
+
+    def write() -> None:
+        with paths[0].open("ab", buffering=0) as one, paths[1].open("ab", buffering=0) as two:
+            for raw, file in zip(parts, (one, two), strict=True):
+                for at in range(0, len(raw), 37):
+                    file.write(raw[at : at + 37])
+                    if stop.wait(0.001):
+                        return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    source = CarrierSource(CarrierFormat(form), files=tuple(paths))
+    try:
+        stream = CommittedChanges(source.carrier(), letters=letters).items()
+        found = until(stream, reached(19))
+    finally:
+        stop.set()
+        writer.join()
+    assert keys(found) == {(str(10 + n), str(n)) for n in range(5)} | {("12", "9")}
+    assert not voids(found)
+    with paths[1].open("ab") as file:
+        file.write(close(40)[:-1] if form == "canal-json" else close(40))
+    with paths[0].open("ab") as file:
+        file.write(close(40))
+    assert places(until(stream, reached(39)))[-1] == 39, "a whole JSON object needs no end of its line"
+
+
+def test_a_silent_file_gives_an_idle_every_second(tmp_path: Path, letters: DeadLetterFile) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(canal(1, 5) + canal_mark(7) + b'{"half": ')
+    stream = CommittedChanges(MessageFiles([path], CanalJson(), json_lines), letters=letters).items()
+    until(stream, reached(6))
+    next(stream)
+    begun = time.monotonic()
+    assert [item for item in (next(stream), next(stream)) if isinstance(item, Idle) and item.at.offset == 6]
+    assert time.monotonic() - begun < 3.0
+
+
+def test_a_file_that_becomes_shorter_or_another_ends_it(tmp_path: Path, letters: DeadLetterFile) -> None:
+    for change in ("shorter", "another"):
+        path = tmp_path / change
+        path.write_bytes(canal(1, 5) + canal_mark(7))
+        stream = CommittedChanges(MessageFiles([path], CanalJson(), json_lines), letters=letters).items()
+        until(stream, reached(6))
+        if change == "shorter":
+            path.write_bytes(b"")
+        else:
+            (tmp_path / "new").write_bytes(canal(1, 5) + canal_mark(7) + canal_mark(8))
+            (tmp_path / "new").rename(path)
+        with pytest.raises(ChangeError, match="became shorter or was replaced"):
+            list(stream)
+
+
+def test_an_open_protocol_file_read_as_canal_json(tmp_path: Path, letters: DeadLetterFile) -> None:
+    path = tmp_path / "one"
+    path.write_bytes((1).to_bytes(8, "big") + opened(1, 5) + opened_mark(6))
+    with pytest.raises(ChangeError, match="the messages are open-protocol"):
+        list(CommittedChanges(MessageFiles([path], CanalJson(), json_lines)).items())
+    path.write_bytes(canal(1, 5))
+    with pytest.raises(ChangeError, match="the messages are canal-json"):
+        list(CommittedChanges(MessageFiles([path], OpenProtocol(), open_protocol_events), letters=letters).items())
+
+
+def test_a_storage_folder_is_followed(tmp_path: Path, letters: DeadLetterFile) -> None:
+    root = tmp_path / "sink"
+    day = root / "d" / "t" / "1" / "2026-01-02"
+    day.mkdir(parents=True)
+    (root / "metadata").write_text('{"checkpoint-ts": 10}')
+    (day / "CDC000001.json").write_bytes(canal(1, 5) + canal(2, 12)[:30])
+    folder = StorageFolder(root, CanalJson())
+    stream = CommittedChanges(folder, tso_position(3), letters=letters, feed_start=1).items()
+    assert places([next(stream), next(stream)]) == [3, 3], "the last line is waited for"
+    (day / "CDC000001.json").write_bytes(canal(1, 5) + canal(2, 12))
+    assert keys(until(stream, reached(9))) == {("5", "1")}
+    (day / "CDC000002.json").write_bytes(canal(3, 13))
+    meta = root / "d" / "t" / "meta"
+    meta.mkdir()
+    schema = {"Table": "t", "Schema": "d", "TableVersion": 14, "Query": "TRUNCATE TABLE t"}
+    (meta / "schema_14_1.json").write_text(json.dumps(schema))
+    (root / "metadata").write_text('{"checkpoint-ts": 20}')
+    found = until(stream, reached(19))
+    assert keys(found) == {("12", "2"), ("13", "3")}
+    assert [item.op for item in found if isinstance(item, Statement)] == [Op.TRUNCATE]
+    (day / "CDC000001.json").unlink()  # read and finished: it may be deleted
+    (day / "CDC000003.json").write_bytes(canal(4, 23))
+    (root / "metadata").write_text('{"checkpoint-ts": 30}')
+    assert keys(until(stream, reached(29))) == {("23", "4")}
+    (day / "CDC000005.json").write_bytes(canal(5, 33))
+    with pytest.raises(PurgedError, match="has no file number 4"):
+        list(stream)
+
+
+def test_the_source_of_a_watch(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    now = time_tso(time.time())
+    path.write_bytes(canal_mark(now - time_tso(120.0)) + canal(1, now) + canal_mark(now + 1))
+    source = FollowedCarrier(CarrierSource(CarrierFormat("canal-json"), files=(path,)), tmp_path / "dead.jsonl")
+    found = until(source.open(None), reached(now))
+    assert keys(found) == {(str(now), "1")}
+    assert source.ordinal(tso_position(now)) == now
+    assert source.shown(now, None) == f"tso:{now}"
