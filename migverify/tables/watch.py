@@ -192,7 +192,7 @@ class TablesWatch:
         if finding.kind == "uncovered":
             self.ledger.note(-1, finding.kind, finding.text)
             return
-        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(finding.at))
+        moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(finding.at)) if finding.at else "at no known time"
         stale = finding.kind in ("ddl", "truncate")
         waits = {source: finding.ordinal}
         if stale and self.ranges.is_full(finding.pair):
@@ -203,7 +203,7 @@ class TablesWatch:
         stream = self.streams[source]
         server = f"{stream.endpoint.name} " if len(self.streams) > 1 else ""
         where = f" at {server}{stream.changes.shown(finding.ordinal, read)}" if stale else ""
-        if self.ledger.note(finding.pair, finding.kind, f"{moment} UTC{where}: {finding.text}", stale=stale) and stale:
+        if self.ledger.note(finding.pair, finding.kind, f"{moment}{where}: {finding.text}", stale=stale) and stale:
             self.ranges.mark(finding.pair, waits)
 
     # -- which tables the names mean ---------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Protocol
 
+from migverify.changes.carriers.committed import VOID
 from migverify.changes.ddl import ddl_finding
 from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
@@ -360,6 +361,8 @@ class StreamReader:
 
 def _shown(item: Statement) -> str:
     """Return a statement as findings show it. One that changes rows of unknown tables has values: only its verb."""
+    if item.sql.startswith(VOID):
+        return item.sql[:500]
     if item.tables or item.op is not Op.DDL:
         return ddl_finding(item).sql[:500]
     verb = item.sql.split(None, 1)[0][:20].upper() if item.sql.strip() else "a statement"

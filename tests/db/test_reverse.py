@@ -5,7 +5,9 @@ The commits and their timestamps are TiDB's own; what stands in for TiCDC is the
 
 from __future__ import annotations
 
+import json
 import random
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from migverify_lab.feed.run import ReverseFeed, feed
 from tests.conftest import Databases
 from tests.db.verifying import write_config
-from tests.db.watching import Watching, drained, migverify, reasons
+from tests.db.watching import Watching, diffs, drained, migverify, reasons
 
 pytestmark = pytest.mark.db
 
@@ -90,7 +93,7 @@ def verified(config: Path) -> str:
 def test_a_healthy_feed_is_never_a_difference_and_its_drain_is_match(
     opened: Databases, tmp_path: Path, protocol: str, out: str
 ) -> None:
-    with followed(opened, tmp_path, protocol=protocol, out=out) as (fed, config):
+    with followed(opened, tmp_path, protocol=protocol, out=out, full_types=True) as (fed, config):
         watching = Watching(config, "--reverse", "--since", verified(config))
         watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
         write(fed, opened, 300)
@@ -103,3 +106,132 @@ def test_a_healthy_feed_is_never_a_difference_and_its_drain_is_match(
     assert status["reverse"]
     assert status["as_of"].startswith("tso:")
     assert status["tables"][0]["images"] > 600
+
+
+FOUND_BY_KEY = [
+    "row-not-applied:every=60", "checkpoint-ahead:every=50", "wrong-time-zone:every=40,column=seen,shift=3600",
+    "truncated-column:every=30,column=note", "dropped-column:every=40,column=amount", "out-of-order:every=40",
+]  # fmt: skip
+FOUND_BY_THE_SWEEP = ["message-lost:every=60", "split-partition:every=40"]
+
+
+@pytest.mark.parametrize("fault", FOUND_BY_KEY + FOUND_BY_THE_SWEEP)
+def test_each_fault_of_the_feed_is_found_with_key_and_column(opened: Databases, tmp_path: Path, fault: str) -> None:
+    with followed(opened, tmp_path, fault, full_types=True, out="files") as (fed, config):
+        if fault in FOUND_BY_THE_SWEEP:
+            settings = yaml.safe_load(config.read_text())
+            settings["watch"]["sweep_rows"] = 5000
+            config.write_text(yaml.safe_dump(settings))
+        watching = Watching(config, "--reverse", "--since", verified(config))
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        write(fed, opened, 150)
+        fed.drain()
+        standing = {(d.key, tuple(sorted(d.columns))) for d in fed.standing()}
+        assert standing or fault.startswith("split-partition"), "the fault did nothing that lasts"
+        found = watching.wait_for(lambda s: sum(t["diverged"] for t in s["tables"]) >= len(standing), 60)
+        assert found["verdict"] == ("MISMATCH" if standing else found["verdict"])
+        watching.stop()
+        code, status = drained(config, watching.run, "--reverse", "--timeout", "60")
+    assert (code, status["verdict"]) == ((1, "MISMATCH") if standing else (0, "MATCH")), reasons(status)
+    assert {(key, columns) for _, key, columns in diffs(config, watching.run)} == standing
+
+
+@pytest.mark.parametrize("fault", ["message-duplicated:every=7", "across-keys:every=9"])
+def test_what_a_feed_may_do_is_no_difference(opened: Databases, tmp_path: Path, fault: str) -> None:
+    with followed(opened, tmp_path, fault, full_types=True) as (fed, config):
+        watching = Watching(config, "--reverse", "--since", verified(config))
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        write(fed, opened, 150)
+        fed.drain()
+        assert fed.faults_done, "the fault did nothing"
+        watching.wait_for(lambda s: s["tables"][0]["keys"] > 100 and s["verdict"] == "MATCH")
+        watching.stop()
+        code, status = drained(config, watching.run, "--reverse", "--timeout", "60")
+    assert (code, status["verdict"], reasons(status)) == (0, "MATCH", "")
+
+
+def test_a_feed_that_stalls_is_lag_and_never_a_mismatch(opened: Databases, tmp_path: Path) -> None:
+    with followed(opened, tmp_path, "stalled:at=20", full_types=True) as (fed, config):
+        watching = Watching(config, "--reverse", "--since", verified(config))
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        write(fed, opened, 60)
+        watching.wait_for(lambda s: sum(t["pending"] + t["doubt"] for t in s["tables"]) > 20)
+        watching.stop()
+        code, status = drained(config, watching.run, "--reverse", "--timeout", "4")
+    assert (code, status["verdict"]) == (3, "INCONCLUSIVE"), status
+    assert sum(t["diverged"] for t in status["tables"]) == 0
+    assert "the source has applied" in reasons(status)
+
+
+def test_a_ddl_that_was_not_carried_is_seen(opened: Databases, tmp_path: Path) -> None:
+    with followed(opened, tmp_path, "ddl-not-carried:every=1", full_types=True) as (fed, config):
+        watching = Watching(config, "--reverse", "--since", verified(config))
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        fed.write(f"ALTER TABLE {opened.name}.pay ADD COLUMN extra INT")
+        fed.drain()
+        status = watching.wait_for(lambda s: s["verdict"] != "MATCH" and "extra" in reasons(s))
+        watching.stop()
+    assert status["verdict"] in ("MISMATCH", "INCONCLUSIVE")
+
+
+def test_a_writer_that_was_left_on_the_old_side_is_found(opened: Databases, tmp_path: Path) -> None:
+    with followed(opened, tmp_path, full_types=True) as (fed, config):
+        settings = yaml.safe_load(config.read_text())
+        settings["watch"]["sweep_rows"] = 5000
+        config.write_text(yaml.safe_dump(settings))
+        watching = Watching(config, "--reverse", "--since", verified(config))
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        write(fed, opened, 50)
+        fed.write_old_side(f"UPDATE {opened.name}.pay SET note='old client' WHERE id=7")
+        found = watching.wait_for(lambda s: sum(t["diverged"] for t in s["tables"]) == 1)
+        watching.stop()
+    assert found["verdict"] == "MISMATCH"
+    assert diffs(config, watching.run) == {(f"{opened.name}.pay", ("7",), ("note",))}
+
+
+def test_from_forward_to_reverse_nothing_lies_unread(opened: Databases, tmp_path: Path) -> None:
+    """A client writes the source after the forward watch has ended: the reverse watch reads its keys."""
+    with followed(opened, tmp_path, full_types=True) as (fed, config):
+        base = verified(config)
+        code, out, err = migverify("tables", "watch", "--config", str(config), "--since", base, "--until-drained",
+                                   "--timeout", "60", "--json")  # fmt: skip
+        assert code == 0, out + err
+        forward = json.loads(out.splitlines()[-1])["run_id"]
+        opened.source("UPDATE pay SET note='too late' WHERE id=3")
+        watching = Watching(config, "--reverse", "--since", forward)
+        found = watching.wait_for(lambda s: sum(t["diverged"] for t in s["tables"]) == 1)
+        write(fed, opened, 20)
+        watching.stop()
+    assert found["verdict"] == "MISMATCH"
+    assert diffs(config, watching.run) == {(f"{opened.name}.pay", ("3",), ("note",))}
+
+
+def test_the_topic_of_another_cluster_is_not_taken_for_this_one(opened: Databases, tmp_path: Path) -> None:
+    """Its watermarks move on, and the marker of the watch never comes."""
+    with followed(opened, tmp_path, full_types=True) as (fed, config):
+        base = verified(config)
+        settings = yaml.safe_load(config.read_text())
+        lines = fed.paths[0].read_bytes().splitlines(keepends=True)
+        stranger = tmp_path / "stranger.jsonl"
+        stranger.write_bytes(b"".join(line for line in lines if b"WATERMARK" in line))
+        settings["reverse"]["carrier"]["files"] = [str(stranger)]
+        config.write_text(yaml.safe_dump(settings))
+        watching = Watching(config, "--reverse", "--since", base)
+        stop = threading.Event()
+        copier = threading.Thread(target=_copy_watermarks, args=(fed.paths[0], stranger, stop))
+        copier.start()
+        status = watching.wait_for(lambda s: "do not hold it" in reasons(s))
+        stop.set()
+        copier.join()
+        watching.stop()
+    assert status["verdict"] == "INCONCLUSIVE"
+
+
+def _copy_watermarks(path: Path, to: Path, stop: threading.Event) -> None:
+    done = to.stat().st_size and path.read_bytes().count(b"\n")
+    while not stop.wait(0.1):
+        lines = path.read_bytes().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        with to.open("ab") as file:
+            file.write(b"".join(line for line in whole[done:] if b"WATERMARK" in line))
+        done = len(whole)

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from migverify.changes.carriers.committed import MARGIN_SECONDS, CommittedChanges
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.formats import CarrierSource
 from migverify.changes.model import Item, Position
-from migverify.changes.positions import time_tso, tso_position
-from migverify.db.server_state import binlog_status
+from migverify.changes.positions import time_tso, tso_position, tso_time
 from migverify.db.session import Session
-from migverify.errors import ChangeError
+from migverify.db.snapshot import current_timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class FollowedCarrier:
     dead_letters: Path
     feed_start: int = 0
     newest: Callable[[], int] | None = None
+    hides_cascades: ClassVar[bool] = False
+    """TiDB writes what a foreign key changes as rows of their own, and a changefeed carries them."""
 
     def open(self, since: Position | None) -> Iterator[Item]:
         """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
@@ -47,21 +49,14 @@ class FollowedCarrier:
 
     def head(self, session: Session) -> Position:
         """Return the present timestamp of the TiDB that the changefeed reads."""
-        return tso_position(newest_timestamp(session))
+        return tso_position(current_timestamp(session))
 
     def ordinal(self, position: Position) -> int:
         """Return the commit timestamp."""
         return position.offset
 
     def shown(self, ordinal: int, like: Position | None) -> str:
-        """Return ``tso:`` and the timestamp."""
+        """Return ``tso:`` and the timestamp, and its time."""
         del like
-        return str(tso_position(ordinal))
-
-
-def newest_timestamp(session: Session) -> int:
-    """Return the present timestamp of a TiDB: all that is committed by now has a lower one; raises ChangeError."""
-    status = binlog_status(session)  # TiDB has no binlog, and answers with its timestamp
-    if status is None or not status.offset:
-        raise ChangeError(f"{session.endpoint.name} does not tell its present timestamp.")
-    return status.offset
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(tso_time(ordinal)))
+        return f"{tso_position(ordinal)} ({moment}.{(ordinal >> 18) % 1000:03d} UTC)"
