@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from migverify.changes.columns import ImageColumn, column_of
-from migverify.changes.model import DecodedTable, Op, Rows, TableMap, Texts
+from migverify.changes.model import AfterImages, DecodedTable, Op, Rows, TableMap, Texts
 from migverify.errors import ChangeError
 
 FIRST_SETS = 8
@@ -159,6 +159,8 @@ def count_rows(rows: Rows) -> int:
     layout = rows.table
     name = layout.columns[layout.key[0] if layout.key else 0].name
     images = len(decoder(layout, [name]).texts(rows.images))
+    if isinstance(layout, AfterImages):
+        return images
     if rows.op is Op.UPDATE and images % 2:
         raise ChangeError(f"{rows.file}:{rows.offset}: an update of {layout.name} has a before without an after.")
     return images // 2 if rows.op is Op.UPDATE else images

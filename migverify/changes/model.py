@@ -109,6 +109,16 @@ class DecodedTable(TableMap):
         return found
 
 
+class AfterImages(DecodedTable):
+    """The layout of updated rows that a changefeed without old values sends: one image of each row, the one after it.
+
+    Such a changefeed splits an update of the key into a delete and an insert, so the key is that of the row before too.
+    All other values of the row before are not known.
+    """
+
+    __slots__ = ()
+
+
 class UnreadableTable(TableMap):
     """A layout of which only the name and the width are known.
 

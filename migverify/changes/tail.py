@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from migverify.changes.ddl import ddl_finding
 from migverify.changes.decode import decoder
-from migverify.changes.model import Begin, Commit, Item, Op, Rows, Statement, Wanted
+from migverify.changes.model import AfterImages, Begin, Commit, Item, Op, Rows, Statement, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,8 @@ class Change:
     """One decoded change, in the form that ``changes tail --json`` prints.
 
     ``before`` and ``after`` map column name -> text as in ``Texts``; ``before`` is None for an insert, ``after`` for a
-    delete, both for a statement. ``table`` is ``database.table``.
+    delete, both for a statement. ``before`` of an update is None where the changefeed sends no old values. ``table`` is
+    ``database.table``.
     """
 
     op: Op
@@ -72,7 +73,7 @@ def _row_changes(rows: Rows, gtid: str, moment: float, wanted: Wanted | None) ->
         dict(zip(names, image, strict=True)) for image in decoder(table).texts(rows.images)
     ]
     nothing: list[dict[str, str | None] | None] = [None] * len(images)
-    if rows.op is Op.UPDATE:
+    if rows.op is Op.UPDATE and not isinstance(table, AfterImages):
         pairs = zip(images[::2], images[1::2], strict=True)
     else:
         pairs = zip(images, nothing, strict=True) if rows.op is Op.DELETE else zip(nothing, images, strict=True)
@@ -106,6 +107,8 @@ def as_text(change: Change) -> str:
             for name, value in change.after.items()
         )  # fmt: skip
         return f"{head}  {' '.join(cells)}"
+    if change.op is Op.UPDATE:
+        head += "  (old values were not sent)"
     row = change.after if change.after is not None else change.before or {}
     return f"{head}  {' '.join(f'{name}={shown(value)}' for name, value in row.items())}"
 

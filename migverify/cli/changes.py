@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli import changes_archive, changes_audit, changes_check, changes_pipeline
+from migverify.cli import changes_archive, changes_audit, changes_carrier, changes_check, changes_pipeline
+from migverify.cli.changes_carrier_options import ADVANCED
+from migverify.cli.changes_output import print_changes, table_filter
 from migverify.cli.commands import Form, add
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, SourceOption, TablesOption, examples
 from migverify.errors import UsageError
@@ -56,7 +57,7 @@ def tail(
 
     start = None if since is None else parse_position(since)
     end = None if until is None else parse_position(until)
-    wanted = _filter(tables)
+    wanted = table_filter(tables)
     if file:
         if follow:
             raise UsageError("--follow reads a server; it cannot be used with --file")
@@ -65,34 +66,7 @@ def tail(
         stream = read_files(file, start, end)
     else:
         stream = _server_items(config, source, start, end, follow=follow)
-    _print(stream, wanted, as_json=as_json, at_once=follow)
-
-
-def _print(stream: Iterator[Item], wanted: Callable[[str, str], bool] | None, *, as_json: bool, at_once: bool) -> None:
-    from migverify.changes import tail as lines
-
-    shown = lines.as_json if as_json else lines.as_text
-    write, flush = sys.stdout.write, sys.stdout.flush
-    try:
-        for found in lines.changes(stream, wanted):
-            if type(found) is lines.Change:
-                write(f"{shown(found)}\n")
-            elif at_once:
-                flush()
-    finally:
-        flush()
-
-
-def _filter(tables: list[str] | None) -> Callable[[str, str], bool] | None:
-    from migverify.config import parse_pattern
-
-    if not tables:
-        return None
-    try:
-        patterns = [parse_pattern(text) for text in tables]
-    except ValueError as error:
-        raise UsageError(f"--tables: {error}") from error
-    return lambda database, table: any(pattern.matches(database, table) for pattern in patterns)
+    print_changes(stream, wanted, as_json=as_json, at_once=follow)
 
 
 def _server_items(
@@ -111,11 +85,15 @@ def _server_items(
 
 
 add(app, "check", changes_check.check, changes_check.EPILOG)
-add(app, "tail", tail, _TAIL_EPILOG)
+add(app, "tail", tail, _TAIL_EPILOG, (
+    Form(("--carrier", "--format", "--kafka", "--topic"), changes_carrier.tail, changes_carrier.TAIL_EPILOG,
+         "Print what a changefeed carries: Kafka topics or files.", is_option=True, advanced=("--carrier", *ADVANCED)),
+))  # fmt: skip
 add(app, "audit", changes_audit.audit, changes_audit.EPILOG, (
     Form(("--pipeline",), changes_pipeline.pipeline, changes_pipeline.EPILOG,
          "Audit the pipeline that carries the changes: Kafka topics or files.",
-         advanced=("--security", "--sasl-mechanism", "--username-env", "--password-env", "--ca-file", "--binary",
-                   "--flavor", "--dead-letters", "--pending", "--skew", "--single-rows")),
+         advanced=(*ADVANCED, "--dead-letters", "--pending", "--skew", "--single-rows")),
+    Form(("--carrier", "--format", "--kafka", "--topic"), changes_carrier.audit, changes_carrier.AUDIT_EPILOG,
+         "Prove that what a changefeed carries is complete.", is_option=True, advanced=("--carrier", *ADVANCED)),
 ))  # fmt: skip
 add(app, "archive", changes_archive.archive, changes_archive.EPILOG)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from migverify.cli.changes_carrier_options import CarrierOptions, with_carrier
 from migverify.cli.console import JsonOption, examples
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
-    from migverify.changes.carriers.base import Carrier
     from migverify.changes.pipeline import PartitionTraffic, PipelineFinding, PipelineReport, TransactionSizes
 
 _TABLES = 40
@@ -24,49 +24,19 @@ EPILOG = examples(
 )
 
 
+@with_carrier
 def pipeline(
-    format_: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="Encoding of the messages; a wrong name lists all.")
-    ],
-    kafka: Annotated[str, typer.Option("--kafka", metavar="HOST:PORT,...", help="Brokers to read from.")] = "",
-    topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="NAME", help="Topic to read; may be repeated.")
-    ] = None,
+    carrier: CarrierOptions,
     group: Annotated[
         str, typer.Option("--group", metavar="NAME", help="Consumer group of the applier: what it has applied.")
     ] = "",
-    file: Annotated[
-        list[Path] | None,
-        typer.Option("--file", metavar="PATH", help="File of messages, or folder of TiCDC's storage sink."),
-    ] = None,
     binlog: Annotated[
         list[Path] | None,
         typer.Option("--binlog", metavar="FILE", help="Binlog file of the source, to count what it wrote."),
     ] = None,
-    types: Annotated[Path | None, typer.Option("--types", metavar="FILE", help="JSON file of column types.")] = None,
-    time_zone: Annotated[
-        str, typer.Option("--time-zone", metavar="ZONE", help="Zone of TIMESTAMP texts, as the changefeed's.")
-    ] = "",
-    binary: Annotated[str, typer.Option("--binary", metavar="MODE", help="Debezium's binary.handling.mode.")] = "bytes",
-    flavor: Annotated[
-        str, typer.Option("--flavor", metavar="NAME", help="Of canal-json: the server that was written to.")
-    ] = "tidb",
     dead_letters: Annotated[
         Path | None, typer.Option("--dead-letters", metavar="FILE", help="Keep what cannot be decoded in this file.")
     ] = None,
-    security: Annotated[
-        str, typer.Option("--security", metavar="PROTOCOL", help="Kafka security.protocol, as SASL_SSL.")
-    ] = "",
-    mechanism: Annotated[str, typer.Option("--sasl-mechanism", metavar="NAME", help="Kafka sasl.mechanism.")] = "",
-    username_env: Annotated[
-        str, typer.Option("--username-env", metavar="NAME", help="Variable that holds the user name.")
-    ] = "",
-    password_env: Annotated[
-        str, typer.Option("--password-env", metavar="NAME", help="Variable that holds the password.")
-    ] = "",
-    ca_file: Annotated[
-        str, typer.Option("--ca-file", metavar="FILE", help="Certificate authorities of the brokers.")
-    ] = "",
     lag: Annotated[float, typer.Option("--lag", metavar="SECONDS", help="Most seconds of lag.")] = 30.0,
     pending: Annotated[
         float, typer.Option("--pending", metavar="SECONDS", help="Most seconds that a change waits.")
@@ -85,32 +55,18 @@ def pipeline(
     passed, 1 when one failed, 3 when one could not be answered.
     """
     from migverify.changes.carriers.dead_letters import DeadLetterFile
-    from migverify.changes.carriers.formats import CarrierFormat, read_types
-    from migverify.changes.carriers.kafka import KafkaLogin, committed
-    from migverify.changes.carriers.topics import KafkaTopics
+    from migverify.changes.carriers.kafka import committed
     from migverify.changes.pipeline import PipelineLimits, audit, count_binlog, measure
-    from migverify.model import Flavor
 
-    if bool(kafka) is bool(file) or bool(kafka) is not bool(topic):
-        raise UsageError("give --kafka with --topic, or --file")
-    if group and not kafka:
+    if group and not carrier.kafka:
         raise UsageError("--group needs --kafka")
-    if flavor not in list(Flavor):
-        raise UsageError(f"there is no flavor {flavor!r}", hint=f"Flavors are {', '.join(Flavor)}.")
-    declared = {} if types is None else read_types(types)
-    messages = CarrierFormat(format_, declared, time_zone, binary, Flavor(flavor))
-    carrier: Carrier
-    applied = None
-    if kafka:
-        parser, topics = messages.parser(), topic or []
-        login = KafkaLogin(kafka, security, mechanism, username_env, password_env, ca_file).resolve()
-        # Before the ends of the partitions: a change that is applied meanwhile counts as pending, never the other way.
-        applied = committed(login, group, topics) if group else None
-        carrier = KafkaTopics(login, topics, parser)
-    else:
-        carrier = messages.files(file or [])
+    source = carrier.source()
+    source.format.parser()  # what is wrong with the options is said before a broker is asked
+    # Before the ends of the partitions: a change that is applied meanwhile counts as pending, never the other way.
+    applied = committed(source.kafka.resolve(), group, source.topics) if group and source.kafka else None
+    messages = source.carrier()
     wrote = count_binlog(binlog) if binlog else None
-    facts = measure(carrier, applied, wrote, None if dead_letters is None else DeadLetterFile(dead_letters))
+    facts = measure(messages, applied, wrote, None if dead_letters is None else DeadLetterFile(dead_letters))
     report = audit(facts, PipelineLimits(lag, pending_seconds=pending, skew=skew, single_row_share=single_rows))
     typer.echo(render_json(report) if as_json else render_text(report), nl=False)
     raise typer.Exit(int(report.verdict.exit_code))

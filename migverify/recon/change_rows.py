@@ -22,7 +22,7 @@ from time import time
 from migverify.changes.decode import decoder
 from migverify.changes.files import file_ranges
 from migverify.changes.manifest import read_manifest
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
+from migverify.changes.model import AfterImages, Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
 from migverify.changes.positions import parse_position
 from migverify.changes.server import source_state
 from migverify.changes.source import read_files, read_range, read_server
@@ -238,6 +238,11 @@ class _Taker:
         """Yield the changes of one rows event."""
         images = self._decoder.texts(item.images)
         pairs: Iterator[tuple[Sequence[str | None] | None, Sequence[str | None] | None]]
+        if isinstance(item.table, AfterImages):
+            raise ChangeError(
+                f"{item.table.name}: the changefeed sends no old values, and the rule needs the row before.",
+                hint="Set output-old-value=true for the changefeed.",
+            )
         if item.op is Op.UPDATE:
             pairs = zip(images[0::2], images[1::2], strict=True)
         elif item.op is Op.INSERT:

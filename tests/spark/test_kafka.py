@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,9 +16,9 @@ from tests.carried import change_of
 pytest.importorskip("confluent_kafka")
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from migverify.changes.carriers.base import Carried, Reject
+from migverify.changes.carriers.base import Carried, CarriedItem, Heartbeat, Reject, Watermark
 from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.kafka import KafkaLogin, OffsetRange, committed, fetch
 from migverify.changes.carriers.topics import KafkaTopics
@@ -28,6 +30,7 @@ from migverify.changes.pipeline import (
     audit,
     measure,
 )
+from migverify.changes.positions import time_tso, tso_position
 from migverify.errors import ChangeError, ConfigError, LabError, PurgedError, UnreachableError
 from migverify_lab import kafka
 
@@ -170,3 +173,126 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     login = KafkaLogin("127.0.0.1:1").resolve()
     with pytest.raises(UnreachableError, match=r"Kafka 127\.0\.0\.1:1 does not answer"):
         carrier.bounds(login, ["t"])
+
+
+def mark(complete_to: int) -> bytes:
+    """A watermark of TiCDC's canal-json."""
+    return json.dumps(
+        {"id": 0, "database": "", "table": "", "isDdl": False, "type": "TIDB_WATERMARK", "es": 1, "ts": 1,
+         "_tidb": {"watermarkTs": complete_to}}
+    ).encode()  # fmt: skip
+
+
+def send(broker: kafka.Broker, topic: str, *messages: tuple[int, bytes], at: float = 0.0) -> None:
+    """Send (partition, value) with a message time."""
+    producer = Producer({"bootstrap.servers": broker.servers} | QUIET)
+    for partition, value in messages:
+        producer.produce(topic, value=value, partition=partition, timestamp=int((at or time.time()) * 1000))
+    assert producer.flush(30) == 0
+
+
+def until(
+    stream: Iterator[CarriedItem | Heartbeat], stop: Callable[[CarriedItem | Heartbeat], bool]
+) -> list[CarriedItem | Heartbeat]:
+    found, deadline = [], time.monotonic() + 60
+    for item in stream:
+        found.append(item)
+        if stop(item):
+            return found
+        assert time.monotonic() < deadline, found[-5:]
+    raise AssertionError("the stream ended")
+
+
+def ids(items: list[CarriedItem | Heartbeat]) -> list[str | None]:
+    return [(change_of(item).after or {})["id"] for item in items if isinstance(item, Carried)]
+
+
+def test_a_topic_is_followed_and_partitions_that_are_added_are_seen(broker: kafka.Broker, topic: str) -> None:
+    produce(broker, topic, range(8))
+    carrier = KafkaTopics(KafkaLogin(broker.servers).resolve(), [topic], CanalJson())
+    stream = carrier.follow(None)
+    found = until(stream, lambda item: isinstance(item, Heartbeat))
+    while len(ids(found)) < 8:
+        found += until(stream, lambda item: isinstance(item, Heartbeat))
+    assert sorted(ids(found)) == [str(n) for n in range(8)]
+    begun = time.monotonic()
+    for _ in range(3):
+        until(stream, lambda item: isinstance(item, Heartbeat))
+    assert time.monotonic() - begun < 6
+    admin = AdminClient({"bootstrap.servers": broker.servers} | QUIET)
+    for future in admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)]).values():
+        future.result()
+    now = time_tso(time.time())
+    for _ in range(60):
+        try:
+            send(broker, topic, (PARTITIONS, insert(99, now)))
+            break
+        except KafkaException:  # the client does not know the partition yet
+            time.sleep(0.2)
+    send(broker, topic, *((number, mark(now + 1)) for number in range(PARTITIONS + 1)))
+    found = until(stream, lambda item: isinstance(item, Watermark))
+    assert (topic, PARTITIONS) in carrier.partitions, "the partition is known before a watermark beyond its change"
+    while len([item for item in found if isinstance(item, Watermark)]) < PARTITIONS + 1:
+        found += until(stream, lambda item: isinstance(item, Watermark))
+    assert "99" in ids(found)
+
+
+def test_it_begins_by_message_time_and_refuses_what_retention_took(broker: kafka.Broker, topic: str) -> None:
+    now = time.time()
+    old = [(number % PARTITIONS, insert(number, time_tso(now - 500))) for number in range(200)]
+    send(broker, topic, *old, at=now - 500)
+    send(broker, topic, *((number, insert(1000 + number, time_tso(now - 5))) for number in range(PARTITIONS)))
+    login = KafkaLogin(broker.servers).resolve()
+    since = tso_position(time_tso(now - 100))
+    stream = KafkaTopics(login, [topic], CanalJson()).follow(since)
+    found = until(stream, lambda item: isinstance(item, Heartbeat))
+    while not {str(1000 + n) for n in range(PARTITIONS)} <= set(ids(found)):
+        found += until(stream, lambda item: isinstance(item, Heartbeat))
+    assert PARTITIONS < len(ids(found)) <= 11 * PARTITIONS, "a few before it, not all"
+    admin = AdminClient({"bootstrap.servers": broker.servers} | QUIET)
+    for future in admin.delete_records([TopicPartition(topic, 2, 20)]).values():
+        future.result()
+    until(KafkaTopics(login, [topic], CanalJson()).follow(since), lambda item: isinstance(item, Heartbeat))
+    for future in admin.delete_records([TopicPartition(topic, 2, 50)]).values():
+        future.result()
+    with pytest.raises(PurgedError, match=f"has deleted offsets 0 to 49 of {topic}/2"):
+        next(KafkaTopics(login, [topic], CanalJson()).follow(since))
+
+
+def test_markers_and_aborted_rows_are_no_missing_offsets(broker: kafka.Broker, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic} | QUIET)
+    producer.init_transactions(30)
+    for number, keep in ((0, True), (1, False), (2, True)):
+        producer.begin_transaction()
+        for row in range(5):
+            producer.produce(topic, value=insert(number * 5 + row, (number + 1) << 18), partition=0)
+        producer.flush(30)
+        (producer.commit_transaction if keep else producer.abort_transaction)(30)
+    stream = KafkaTopics(KafkaLogin(broker.servers).resolve(), [topic], CanalJson()).follow(None)
+    found = until(stream, lambda item: isinstance(item, Heartbeat))
+    while len(ids(found)) < 10:
+        found += until(stream, lambda item: isinstance(item, Heartbeat))
+    assert ids(found) == [str(n) for n in (*range(5), *range(10, 15))]
+    assert not [item for item in found if isinstance(item, Reject)]
+
+
+def test_a_lost_broker_is_asked_again_and_nothing_is_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("lost")
+    with kafka.broker(folder) as running:
+        admin = AdminClient({"bootstrap.servers": running.servers} | QUIET)
+        for future in admin.create_topics([NewTopic("lost", 1, 1)]).values():
+            future.result()
+        send(running, "lost", (0, insert(1, 1)))
+        stream = KafkaTopics(KafkaLogin(running.servers).resolve(), ["lost"], CanalJson()).follow(None)
+        assert ids(until(stream, lambda item: isinstance(item, Carried))) == ["1"]
+        send(running, "lost", (0, insert(2, 2)))
+        os.kill(running.process.pid, signal.SIGSTOP)
+        timer = threading.Timer(15.0, os.kill, (running.process.pid, signal.SIGCONT))
+        timer.start()
+        try:
+            found = until(stream, lambda item: isinstance(item, Carried))
+        finally:
+            timer.join()
+        assert ids(found) == ["2"]
+        send(running, "lost", (0, insert(3, 3)))
+        assert ids(until(stream, lambda item: isinstance(item, Carried))) == ["3"]

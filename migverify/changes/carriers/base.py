@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from migverify.changes.carriers.recognition import recognized
-from migverify.changes.model import DecodedTable, Op, Position, Rows, Statement
+from migverify.changes.model import AfterImages, DecodedTable, Op, Position, Rows, Statement
 from migverify.changes.positions import before, file_number, tso_position, tso_time
 from migverify.changes.statements import QueryKind, classify
 
@@ -137,7 +137,8 @@ class MessageHead:
     ) -> Carried:  # fmt: skip
         """Return one changed row: its images before and after, one of them None for an insert or a delete.
 
-        ``key`` are the columns that the message names as the key.
+        An update without the row before it is one of ``AfterImages``. ``key`` are the columns that the message names as
+        the key.
         """
         images = [one for one in (image_before, image) if one is not None]
         row, key_names = images[-1], tuple(key)
@@ -146,7 +147,8 @@ class MessageHead:
         for name in key_names:
             if name not in row:
                 raise UndecodableError(f"column {name[:60]!r} of the key is not in the row")
-        table = _layout(self.database, self.table, tuple(row), key_names)
+        layout = _after_layout if op is Op.UPDATE and image_before is None else _layout
+        table = layout(self.database, self.table, tuple(row), key_names)
         packed = table.packed([tuple(one[name] for name in row) for one in images])
         named = tuple((name, row[name]) for name in key_names) or None
         return self._carried(Rows(op, table, packed, *self.at, int(self.time)), named, index, snapshot=snapshot)
@@ -165,6 +167,7 @@ class MessageHead:
 
 
 _layout = lru_cache(maxsize=4096)(DecodedTable.of)
+_after_layout = lru_cache(maxsize=4096)(AfterImages.of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +233,8 @@ class Carrier(Protocol):
         """The (topic, partition)s that are known by now: each needs a watermark of its own, or one for everything."""
         ...
 
-    def read(self) -> Iterator[CarriedItem]:
-        """Yield what the messages hold, in the order of the carrier; ChangeError where it cannot be read on."""
+    def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
+        """Yield what the messages hold, in the order of the carrier; ``since`` and errors as ``follow``."""
         ...
 
     def follow(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:

@@ -2,7 +2,8 @@
 
 Format: docs.pingcap.com/tidb/stable/ticdc-canal-json. Every value is a string or null; the bytes of a binary column
 stand for characters of ISO 8859-1; ENUM is the label's number and SET its bits; ``old`` of an update holds all
-columns (TiCDC) or the changed ones only (Canal, ``content-compatible``, ``only-output-updated-columns``).
+columns (TiCDC) or the changed ones only (Canal, ``content-compatible``, ``only-output-updated-columns``), or is missing
+(a changefeed of TiCDC without old values).
 """
 
 from __future__ import annotations
@@ -48,12 +49,15 @@ class CanalJson(Parser):
         Zone of the TIMESTAMP texts: the changefeed's ``time-zone``, Canal's session. None: every TIMESTAMP is a reject.
     flavor
         The server that the changes were made on.
+    keys_only
+        The reader wants key columns: others are decoded when their texts are asked for.
     """
 
     name: ClassVar[str] = "canal-json"
     types: Types = field(default_factory=dict)
     time_zone: tzinfo | None = None
     flavor: Flavor = Flavor.TIDB
+    keys_only: bool = False
 
     def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
         """Yield the rows, the statement or the watermark of one message."""
@@ -79,9 +83,13 @@ class CanalJson(Parser):
                 raise UndecodableError(f"statement type {kind[:40]!r} is not known")
             yield head.statement(exact_json.text(body.get("sql"), "sql"), truncates=kind == "TRUNCATE")
         elif kind in _ROW_OPS:
-            if extension.get("onlyHandleKey") is True and kind != "DELETE":
+            if extension.get("onlyHandleKey") is True and kind != "DELETE" and not self.keys_only:
                 raise UndecodableError("the row was too large for a message: only its handle key was sent")
-            yield from self._rows(head, _ROW_OPS[kind], body)
+            try:
+                yield from self._rows(head, _ROW_OPS[kind], body)
+            except UndecodableError as error:
+                error.tables = ((database, table),)
+                raise
         else:
             raise UndecodableError(f"event type {kind[:40]!r} is not known")
 
@@ -97,6 +105,8 @@ class CanalJson(Parser):
         key_names = [exact_json.text(name, "pkNames") for name in listed]
         for index, (row, before_row) in enumerate(zip(data, olds, strict=True)):
             image = self._image(row, columns)
+            if op is Op.UPDATE and before_row is None and head.order is None:
+                raise UndecodableError("an update without old values: its key may have changed")
             before, after = _images(op, image, before_row, lambda part: self._image(part, columns))
             yield head.rows(op, before, after, key_names, index=index)
 
@@ -142,8 +152,8 @@ def _images(
         return None, image
     if op is Op.DELETE:
         return image, None
-    if before_row is None:
-        raise UndecodableError("an update without old values")
+    if before_row is None:  # TiCDC sends an update of the key as a delete and an insert then
+        return None, image
     return image | decode(before_row), image
 
 

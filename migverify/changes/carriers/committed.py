@@ -123,6 +123,11 @@ class CommittedChanges:
         self.unfinished = 0
         """Changes that wait for a watermark."""
 
+    @property
+    def has_watermark(self) -> bool:
+        """Whether every partition has given a watermark."""
+        return self._marks.complete_to() is not None
+
     def items(self) -> Iterator[Item]:
         """Yield whole transactions, and an Idle for each watermark that moves on, while following every second.
 
@@ -134,7 +139,7 @@ class CommittedChanges:
         PurgedError
             what was committed after ``since`` is not all there.
         """
-        stream = self._carrier.read() if self._letters is None else self._carrier.follow(self._since)
+        stream = (self._carrier.read if self._letters is None else self._carrier.follow)(self._since)
         waiting, partitions, here = self._waiting, self._marks.partitions, ("", -1)
         for item in stream:
             kind = type(item)

@@ -82,8 +82,9 @@ class MessageFiles:
         self._split = split
         self.partitions = {(str(path), 0) for path in paths}
 
-    def read(self) -> Iterator[CarriedItem]:
+    def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield what the files hold; ChangeError when one cannot be read."""
+        del since
         for path in self._paths:
             with _readable(path):
                 for message in self._split(path, False):
@@ -157,8 +158,9 @@ class StorageFolder:
         self._root = root
         self._parser = parser
 
-    def read(self) -> Iterator[CarriedItem]:
+    def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield statements, changes and one watermark."""
+        del since
         complete_to = self._complete_to()
         for path in self._files():
             if _DATA_FILE.match(path.name):

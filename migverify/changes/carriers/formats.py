@@ -104,8 +104,8 @@ class _Format(NamedTuple):
 
 
 _FORMATS = {
-    "canal-json": _Format(lambda form, zone: CanalJson(form.types, zone, form.flavor)),
-    "open-protocol": _Format(lambda form, zone: OpenProtocol(form.types, zone), open_protocol_events),
+    "canal-json": _Format(lambda form, zone: CanalJson(form.types, zone, form.flavor, form.keys_only)),
+    "open-protocol": _Format(lambda form, zone: OpenProtocol(form.types, zone, form.keys_only), open_protocol_events),
     "debezium": _Format(lambda form, _zone: Debezium(form.types, form.binary)),
 }
 

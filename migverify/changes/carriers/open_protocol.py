@@ -56,6 +56,7 @@ class OpenProtocol(Parser):
     name: ClassVar[str] = "open-protocol"
     types: Types = field(default_factory=dict)
     time_zone: tzinfo | None = None
+    keys_only: bool = False
 
     def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
         """Yield everything that the batch of one message holds."""
@@ -65,8 +66,13 @@ class OpenProtocol(Parser):
             values = [b""] * len(keys)  # a resolved event may come without a value
         if len(keys) != len(values):
             raise UndecodableError(f"{len(keys)} events in the key, {len(values)} in the value")
-        for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-            yield self._event(message, index, exact_json.mapping(exact_json.load(key), "the key"), value)
+        heads = [exact_json.mapping(exact_json.load(key), "the key") for key in keys]
+        try:
+            for index, (head, value) in enumerate(zip(heads, values, strict=True)):
+                yield self._event(message, index, head, value)
+        except UndecodableError as error:
+            error.tables = _tables(heads)
+            raise
 
     def _event(self, message: CarrierMessage, index: int, key: dict[str, Json], value: bytes) -> CarriedItem:
         commit = exact_json.integer(key.get("ts"), "ts")
@@ -89,7 +95,7 @@ class OpenProtocol(Parser):
     def _row(self, head: MessageHead, index: int, body: dict[str, Json], *, only_key: bool) -> Carried:
         if set(body) not in ({"u"}, {"u", "p"}, {"d"}):
             raise UndecodableError(f"a row event with {', '.join(sorted(body)) or 'nothing'} in it")
-        if only_key and "d" not in body:
+        if only_key and "d" not in body and not self.keys_only:
             raise UndecodableError("the row was too large for a message: only its handle key was sent")
         part = exact_json.mapping(body["d" if "d" in body else "u"], "the row")
         image = self._image(head.name, part)
@@ -133,6 +139,13 @@ class OpenProtocol(Parser):
         else:
             raw = exact_json.integer(value, what) if code in _AS_INTEGERS else exact_json.text(value, what)
         return texts.value_text(raw, kind, what, Flavor.TIDB, self.time_zone)
+
+
+def _tables(heads: list[dict[str, Json]]) -> tuple[tuple[str, str], ...]:
+    """Return the tables of a batch of rows; none where it holds anything else, which may concern any table."""
+    names = [(head.get("scm"), head.get("tbl")) for head in heads if head.get("t") == Number(str(_ROW))]
+    texts = [(database, table) for database, table in names if isinstance(database, str) and isinstance(table, str)]
+    return tuple(dict.fromkeys(texts)) if len(texts) == len(heads) else ()
 
 
 def split_keys(raw: bytes) -> list[bytes]:

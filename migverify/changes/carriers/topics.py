@@ -57,9 +57,14 @@ class KafkaTopics:
         self.ends = {here: high for here, (_, high) in self.bounds.items()}
         self.partitions = set(self.bounds)
 
-    def read(self) -> Iterator[CarriedItem]:
-        """Yield one partition after the other."""
-        for (topic, partition), (low, high) in sorted(self.bounds.items()):
+    def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
+        """Yield one partition after the other; PurgedError as ``follow``."""
+        starts = {here: low for here, (low, _) in self.bounds.items()}
+        if since is not None:
+            with closing(connect(self._login)) as consumer:
+                starts = {here: first_offset(consumer, here, since) for here in starts}
+        for (topic, partition), (_, high) in sorted(self.bounds.items()):
+            low = starts[topic, partition]
             for message in fetch(self._login, OffsetRange(topic, partition, low, high)):
                 yield from self._parser.parse(message)
 
@@ -153,35 +158,20 @@ class TopicReader:
                 here = (topic, partition)
                 if here not in self._next:
                     # A partition that was not there before is read whole: what it has lost cannot be older.
-                    self._next[here] = self._first_offset(consumer, here, first=first)
+                    self._next[here] = self._start_of(consumer, here, first=first)
                     self._partitions.add(here)
                     if assign:
                         consumer.incremental_assign([TopicPartition(*here, self._next[here])])
 
-    def _first_offset(self, consumer: Consumer, here: _Partition, *, first: bool) -> int:
+    def _start_of(self, consumer: Consumer, here: _Partition, *, first: bool) -> int:
         from confluent_kafka import TopicPartition
 
-        low, high = consumer.get_watermark_offsets(TopicPartition(*here), timeout=ANSWER_SECONDS)
-        since = self._since
-        if since is None or not first:
-            if low and not first:
-                raise PurgedError(
-                    f"Kafka has deleted messages of the new partition {here[0]}/{here[1]}", hint=LOSS_HINT
-                )
-            return int(low)
-        wanted = tso_time(since.offset) - MARGIN_SECONDS
-        asked = [TopicPartition(*here, max(0, int(wanted * 1000)))]
-        (found,) = consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS)
-        if found.error is not None:
-            raise RetryableReadError(f"Kafka {here[0]}/{here[1]}: {found.error.str()}")
-        offset = high if found.offset < 0 else found.offset
-        if offset <= low and low > 0:
-            raise PurgedError(
-                f"Kafka has deleted offsets 0 to {low - 1} of {here[0]}/{here[1]}, and none of those that are left is "
-                f"{MARGIN_SECONDS:.0f} s older than the position {since}: changes behind it may be gone.",
-                hint=LOSS_HINT,
-            )
-        return int(max(low, offset - _EARLIER))
+        if first and self._since is not None:
+            return first_offset(consumer, here, self._since)
+        low, _ = consumer.get_watermark_offsets(TopicPartition(*here), timeout=ANSWER_SECONDS)
+        if low and not first:
+            raise PurgedError(f"Kafka has deleted messages of the new partition {here[0]}/{here[1]}", hint=LOSS_HINT)
+        return int(low)
 
     def _items(self, received: Any) -> list[CarriedItem]:
         from confluent_kafka import KafkaError
@@ -235,3 +225,29 @@ class TopicReader:
                     if last >= offset:
                         return True
         return False
+
+
+def first_offset(consumer: Consumer, here: _Partition, since: Position) -> int:
+    """Return an offset before every message of a partition that was sent after a position.
+
+    Raises
+    ------
+    PurgedError
+        Messages that may be behind the position were deleted.
+    """
+    from confluent_kafka import TopicPartition
+
+    low, high = consumer.get_watermark_offsets(TopicPartition(*here), timeout=ANSWER_SECONDS)
+    wanted = tso_time(since.offset) - MARGIN_SECONDS
+    asked = [TopicPartition(*here, max(0, int(wanted * 1000)))]
+    (found,) = consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS)
+    if found.error is not None:
+        raise RetryableReadError(f"Kafka {here[0]}/{here[1]}: {found.error.str()}")
+    offset = high if found.offset < 0 else found.offset
+    if offset <= low and low > 0:
+        raise PurgedError(
+            f"Kafka has deleted offsets 0 to {low - 1} of {here[0]}/{here[1]}, and none of those that are left is "
+            f"{MARGIN_SECONDS:.0f} s older than the position {since}: changes behind it may be gone.",
+            hint=LOSS_HINT,
+        )
+    return int(max(low, offset - _EARLIER))

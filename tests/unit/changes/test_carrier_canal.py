@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from migverify.changes.carriers.base import Carried, CarrierMessage, MessagePosition, Reject, SourceOrder, Watermark
 from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.column_text import find_zone
-from migverify.changes.model import Op
+from migverify.changes.decode import count_rows
+from migverify.changes.model import Op, Rows
 from migverify.changes.positions import tso_position
+from migverify.changes.tail import as_text
 from tests.carried import change_of
 
 PLACE = MessagePosition("shop", 3, 41)
@@ -182,6 +184,22 @@ def test_declared_types_say_what_the_message_leaves_open() -> None:
     assert value("int(4) unsigned zerofill", "2", 4) == "0002"
 
 
+def test_an_update_of_a_changefeed_without_old_values_has_the_row_after_it_only() -> None:
+    item = one({"type": "UPDATE"})
+    assert isinstance(item.event, Rows)
+    found = change_of(item)
+    assert (found.op, found.before, (found.after or {})["id"]) == (Op.UPDATE, None, "2")
+    assert "(old values were not sent)  id=" in as_text(found)
+    assert count_rows(item.event) == 1
+    assert item.key == (("id", "2"),)
+
+
+def test_a_reject_names_the_table_of_its_rows() -> None:
+    assert one({"data": [{"id": "x"}]}).tables == (("test", "tp_int"),)
+    assert one({"data": [{"id": "x"}], "database": 7}).tables == ()
+    assert one({"isDdl": True, "type": "ODD"}).tables == ()
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -191,7 +209,7 @@ def test_declared_types_say_what_the_message_leaves_open() -> None:
         ({"isDdl": True, "type": "ODD", "sql": ""}, "not known"),
         ({"data": None}, "not an array"),
         ({"data": []}, "0 rows"),
-        ({"type": "UPDATE"}, "without old"),
+        ({"type": "UPDATE", "_tidb": {}}, "without old"),
         ({"data": [{"id": "2", "other": "1"}]}, "no mysqlType"),
         ({"pkNames": ["none"]}, "column 'none' of the key is not in the row"),
         ({"data": [{"id": 2, "c_bigint": "1"}]}, "not a string"),
