@@ -124,7 +124,7 @@ class FollowedTopic:
                 if error.code() == KafkaError._PARTITION_EOF or error.retriable():
                     continue
                 raise LabError(f"Kafka: {error.str()}", hint="Look at the broker's log.")
-            place = MessagePosition(message.topic(), message.partition(), message.offset())
+            place = MessagePosition(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0))
             yield from self.parser.parse(CarrierMessage(place, message.key(), message.value()))
 
 

@@ -38,9 +38,9 @@ class FeedFault(StrEnum):
     ``split-partition``: a row's message goes to another partition than the one before. ``ddl-not-carried``: a DDL is
     not sent.
 
-    Of the applier: ``row-not-applied``, ``checkpoint-ahead`` (the checkpoint passes rows in a row that are not applied),
-    ``wrong-time-zone`` (TIMESTAMP is shifted), ``truncated-column`` (half of a text), ``dropped-column`` (the old value
-    stays), ``stalled``.
+    Of the applier: ``row-not-applied``, ``checkpoint-ahead`` (the checkpoint passes consecutive changes that are not
+    applied), ``wrong-time-zone`` (TIMESTAMP is shifted), ``truncated-column`` (half of a text), ``dropped-column`` (the
+    old value stays), ``stalled``.
 
     ``old-side-writer``: a client goes on writing to MySQL.
     """

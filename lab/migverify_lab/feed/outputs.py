@@ -50,7 +50,7 @@ class KafkaOutput:
 
     def __init__(self, encoder: Encoder, servers: str, topic: str, partitions: int) -> None:
         from confluent_kafka import Producer
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         settings: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 2}
         admin = AdminClient(settings)

@@ -297,8 +297,10 @@ def feed(pair: LabServers, folder: Path, **options: Any) -> Iterator[ReverseFeed
     MigverifyError
         what ended the feed or its applier before.
     """
-    chosen = FeedOptions(**{name: tuple(value) if isinstance(value, list) else value
-                            for name, value in options.items()})  # fmt: skip
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+    }
+    chosen = FeedOptions(**given)
     with ExitStack() as stack:
         servers = chosen.servers
         if chosen.out == "kafka" and not servers:
