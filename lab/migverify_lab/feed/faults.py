@@ -243,6 +243,12 @@ _OTHER_SIDE = {
 }  # fmt: skip
 
 
+def as_feed(done: FaultDone) -> FaultDone:
+    """Return what a fault did by the feed's name of it, its differences as a verification of the pair names them."""
+    names = {kind.value: fault for fault, kind in _APPLIER.items()}
+    return replace(done, fault=names.get(done.fault.value, done.fault), differences=tuple(as_pair(done.differences)))
+
+
 def as_pair(differences: Iterable[RowDifference]) -> list[RowDifference]:
     """Return differences of the feed's direction as a verification of the pair names them: MySQL is the source."""
     return [replace(one, kind=_OTHER_SIDE.get(one.kind, one.kind)) for one in differences]

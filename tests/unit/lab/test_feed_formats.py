@@ -69,7 +69,7 @@ def base_of(kind: str) -> str:
 
 
 COLUMNS = (FeedColumn("id", "bigint", "bigint", nullable=False, in_key=True, primary=True),
-           *(FeedColumn(f"c{number}", base_of(kind), kind, charset="utf8mb4") for number, kind in enumerate(VALUES)))  # fmt: skip
+           *(FeedColumn(f"c{n}", base_of(kind), kind, charset="utf8mb4") for n, kind in enumerate(VALUES)))  # fmt: skip
 TABLE = FeedTable.of("shop", "types", COLUMNS)
 ROWS = st.tuples(digits(1, 9), *(st.none() | values for values in VALUES.values()))
 TYPES = {"shop.types": TABLE.types}
