@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from migverify.changes.carriers.base import Carried, Watermark
+from migverify.changes.positions import tso_position
 from migverify.model import DiffKind, Verdict
 from migverify.store.open import open_store
 from migverify_lab import kafka
@@ -236,12 +237,12 @@ def test_a_stalled_applier_applies_nothing_and_goes_on(mirrored: Databases, tmp_
     mirrored.both("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     with carry(mirrored, tmp_path) as running:
         running.fault("stalled")
-        running.write(f"INSERT INTO {mirrored.name}.t VALUES (1, 1)")
-        running.drain()
+        commit = running.write(f"INSERT INTO {mirrored.name}.t VALUES (1, 1)")
+        assert running.applier is not None
+        running.applier.wait_until(tso_position(commit))
         running.write(f"INSERT INTO {mirrored.name}.t VALUES (2, 2)")
         running.resolved()
         time.sleep(0.5)
-        assert running.applier is not None
         assert running.applier.status.stalled
         assert mirrored.source("SELECT id FROM t") == [(1,)]
         running.fault_off("stalled")

@@ -15,6 +15,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import CarriedItem, CarrierMessage, MessagePosition, Parser
 from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.committed import CommittedChanges
@@ -79,7 +80,8 @@ class _ExactOpenProtocol(OpenProtocol):
     __slots__ = ()
 
     def _text(self, column: dict[str, Json], what: str, declared: str | None) -> str | None:
-        exact = column | {"t": CODES["double"]} if column.get("t") == CODES["float"] else column
+        is_float = exact_json.integer(column.get("t"), "t") == CODES["float"]
+        exact = column | {"t": exact_json.Number(str(CODES["double"]))} if is_float else column
         return super()._text(exact, what, declared)
 
 

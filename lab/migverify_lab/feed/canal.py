@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from migverify.changes.model import Texts
-from migverify_lab.feed.model import DdlEvent, Event, FeedColumn, FeedTable, Message, RowEvent
+from migverify_lab.feed.model import DdlEvent, EncodedMessage, Event, FeedColumn, FeedTable, RowEvent
 from migverify_lab.feed.values import double_digits, label_number, set_number, single_digits
 
 _SQL_TYPES = {
@@ -49,14 +49,14 @@ class CanalEncoder:
     key_only_deletes: bool = False
     clock: Callable[[], float] = time.time
 
-    def batch(self, events: Sequence[Event]) -> list[Message]:
+    def batch(self, events: Sequence[Event]) -> list[EncodedMessage]:
         """Return one message for each event."""
-        return [Message(None, self._row(one) if isinstance(one, RowEvent) else self._ddl(one)) for one in events]
+        return [EncodedMessage(None, self._row(one) if isinstance(one, RowEvent) else self._ddl(one)) for one in events]
 
-    def resolved(self, timestamp: int) -> Message:
+    def resolved(self, timestamp: int) -> EncodedMessage:
         """Return the watermark: every change below it was sent."""
         body = self._body("", "", "TIDB_WATERMARK", timestamp)
-        return Message(None, _written(body | {"_tidb": {"watermarkTs": timestamp}}))
+        return EncodedMessage(None, _written(body | {"_tidb": {"watermarkTs": timestamp}}))
 
     def _ddl(self, event: DdlEvent) -> bytes:
         kind = _KINDS.get(event.kind, "ALTER")

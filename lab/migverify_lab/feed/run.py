@@ -23,7 +23,7 @@ from migverify_lab.feed.emitter import Dispatch, Emitter
 from migverify_lab.feed.faults import CarrierFaults, FeedFault, as_feed, as_pair, parse_feed_fault
 from migverify_lab.feed.old_side import write_rows
 from migverify_lab.feed.open_protocol import OpenEncoder
-from migverify_lab.feed.outputs import FileOutput, KafkaOutput, Output, StorageOutput
+from migverify_lab.feed.outputs import FeedOutput, FileOutput, KafkaOutput, StorageOutput
 from migverify_lab.feed.polling import SnapshotPoller
 from migverify_lab.feed.statements import Verb, parse_write
 from migverify_lab.feed.writer import FedConnection, Timestamps
@@ -224,9 +224,17 @@ class ReverseFeed:
         """
         if self.applier is None:
             raise LabError("this feed is not applied", hint="Say apply=True.")
-        resolved = self.resolved(seconds)
-        self.applier.wait_until(tso_position(resolved - 1), seconds)
+        resolved, late = 0, True
+        while late:
+            resolved = self.resolved(seconds)
+            late = self.emitter.is_late  # read before the wait: what is sent meanwhile needs one more
+            self.applier.wait_until(tso_position(resolved - 1), seconds)
         return resolved
+
+    def applied(self) -> float:
+        """Return up to which commit timestamp the applier is."""
+        applied = None if self.applier is None else self.applier.status.at
+        return 0 if applied is None else applied.offset
 
     def settle(self, seconds: float = WAIT_SECONDS) -> None:
         """Wait until all that was committed was sent and, unless the applier is stalled, applied."""
@@ -360,6 +368,7 @@ def _start(pair: LabServers, folder: Path, options: FeedOptions, servers: str, s
     if options.apply:
         ended = threading.Event()
         running.applier = _applier(running, ended)
+        emitter.applied = running.applied
         running.applier.start()
         stack.callback(running.applier.end)
         stack.callback(ended.set)
@@ -377,7 +386,7 @@ def _position(folder: Path) -> int:
     return int(json.loads(path.read_text())["resolved"]) if path.exists() else 0
 
 
-def _output(options: FeedOptions, folder: Path, servers: str, start: int) -> Output:
+def _output(options: FeedOptions, folder: Path, servers: str, start: int) -> FeedOutput:
     canal = CanalEncoder(options.old, options.full_types, key_only_deletes=options.old == "off")
     if options.out == "storage":
         return StorageOutput(canal, folder, start)

@@ -211,12 +211,18 @@ def test_a_lost_insert_is_a_row_that_the_pair_lacks_on_mysql() -> None:
 
 
 def test_a_former_message_comes_behind_the_watermark() -> None:
-    memory = Memory()
-    emitter = Emitter(memory, faults=faulty("out-of-order"))
-    emitter.report([change(1, 1, None, "a"), change(1, 2, "a", "b")])
+    memory, applied = Memory(), [0.0]
+    emitter = Emitter(memory, faults=faulty("out-of-order"), applied=lambda: applied[0])
+    emitter.report([change(1, 1, None, "a"), change(1, 2, "a", "b"), change(1, 3, "b", "c")])
     emitter.flush(5)
-    (sent,) = [partition for partition in memory.sent if len(partition) > 2]
-    assert [getattr(one, "commit", one) for one in sent] == [1, 2, 5, 1, 5]
+    emitter.flush(6)
+    assert emitter.is_late
+    assert emitter.faults.faults_done == emitter.faults.ledger.standing() == []
+    applied[0] = 5.0
+    emitter.flush(7)
+    assert not emitter.is_late
+    (sent,) = [partition for partition in memory.sent if len(partition) > 5]
+    assert [getattr(one, "commit", one) for one in sent] == [1, 2, 3, 5, 6, 1, 7, 7]
     assert emitter.faults.ledger.standing() == [RowDifference("shop.t", ("1",), DiffKind.VALUE_DIFFERS, ("v",))]
 
 

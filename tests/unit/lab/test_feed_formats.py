@@ -20,7 +20,7 @@ from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.model import Op, Rows, Statement
 from migverify.changes.tail import Change
 from migverify_lab.feed.canal import CanalEncoder
-from migverify_lab.feed.model import CODES, DdlEvent, Event, FeedColumn, FeedTable, Message, RowEvent
+from migverify_lab.feed.model import CODES, DdlEvent, EncodedMessage, Event, FeedColumn, FeedTable, RowEvent
 from migverify_lab.feed.open_protocol import OpenEncoder, escaped
 from migverify_lab.feed.outputs import Encoder, FileOutput, StorageOutput
 from migverify_lab.museum import TABLES
@@ -80,7 +80,7 @@ FORMATS: list[tuple[Encoder, Parser]] = [
 PLACE = MessagePosition("t", 0, 0)
 
 
-def decoded(parser: Parser, messages: Sequence[Message]) -> list[object]:
+def decoded(parser: Parser, messages: Sequence[EncodedMessage]) -> list[object]:
     return [item for one in messages for item in parser.parse(CarrierMessage(PLACE, one.key, one.value))]
 
 
