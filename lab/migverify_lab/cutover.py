@@ -7,6 +7,7 @@ scripts. A planted mistake makes one of them do wrong and say that it did right:
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from migverify_lab import servers
 from migverify_lab.jobs import command_of
 from migverify_lab.replicator_process import source_position
 from migverify_lab.replicator_target import CHECKPOINTS, drop_checkpoint, read_checkpoint
-from migverify_lab.session import LabServer, LabServers, connect, execute
+from migverify_lab.session import LabServer, LabServers, connect, execute, query
 from migverify_lab.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ DATABASE, FORWARD, REVERSE = "shop", "ops_forward", "ops_reverse"
 BARRIER, CANARY = f"{FORWARD}.barrier", f"{REVERSE}.canary"
 APP_USER, MARKER_USER, FEED_USER = "shop_app", "shop_marker", "shop_feed"
 FEED_NAME = "cutover"
+SCOPES = {"canary": (CANARY,), "all": (CANARY, f"{DATABASE}.customers", f"{DATABASE}.orders")}
+"""What the reverse feed carries."""
 CUSTOMERS = 20
 SIDES = ("source", "target")
 MISTAKES = {
@@ -129,13 +132,18 @@ def prepare(one: Rehearsal, mistake: str = "") -> None:
     for side in SIDES:
         with connect(one.server(side)) as connection:
             execute(connection, *_TABLES, f"INSERT INTO {DATABASE}.customers VALUES {rows}")  # noqa: S608
-    with connect(one.pair.target) as connection:
-        drop_checkpoint(connection, FEED_NAME)
+    for side in SIDES:
+        with connect(one.server(side)) as connection:
+            drop_checkpoint(connection, FEED_NAME)
+    shutil.rmtree(_feed_folder(one), ignore_errors=True)
     one.ledger.unlink(missing_ok=True)
     one.remember("mistake", mistake)
     one.config.write_text(_config(one))
     begin = source_position(one.pair.source)
     one.remember("position", f"{begin.file}:{begin.offset}")
+    with connect(one.pair.target) as connection:
+        connection.begin()
+        one.remember("timestamp", str(query(connection, "SELECT TIDB_CURRENT_TSO()")[0][0]))
     writes(one, "target", "stop")
     traffic(one, "source")
 
@@ -249,7 +257,18 @@ def _forward(one: Rehearsal) -> list[str]:
 
 
 def _reverse(one: Rehearsal, scope: str, *, dead: bool) -> list[str]:
-    return command_of("reverse-feed", one.directory, "none" if dead else scope)
+    """Return the command of the feed. It reads its tables by snapshots, so that every writer's rows are carried.
+
+    While nothing changes it writes nothing: gates ask whether the source rests.
+    """
+    return ["lab", "feed", "reverse", "--polled", ",".join(SCOPES[scope]), "--name", FEED_NAME, "--user", FEED_USER,
+            "--source", str(one.pair.source), "--target", str(one.pair.target), "--out", str(_feed_folder(one)),
+            "--since", one.recall("timestamp"), "--no-idle-checkpoints",
+            *(["--fault", "message-lost:every=1"] if dead else [])]  # fmt: skip
+
+
+def _feed_folder(one: Rehearsal) -> Path:
+    return one.folder / "reverse-feed"
 
 
 def rebase_ids(one: Rehearsal) -> str:

@@ -15,7 +15,7 @@ Job = Callable[[Path, Sequence[str], threading.Event], None]
 _JOBS = {
     "bank": "chaos_start:be_bank", "storm": "chaos_statements:be_storm", "report": "chaos_statements:be_report",
     "alter": "chaos_statements:be_alter", "hog": "chaos_statements:be_hog", "readers": "chaos_outside:be_readers",
-    "channel": "chaos_channel:be_channel", "shop": "cutover_app:be_shop", "reverse-feed": "cutover_reverse:be_feed",
+    "channel": "chaos_channel:be_channel", "shop": "cutover_app:be_shop",
 }  # fmt: skip
 
 

@@ -46,6 +46,8 @@ class ReplicatorOptions:
         Row changes from which on a batch is full. A transaction is never cut.
     linger
         Seconds that a batch waits for more: few large batches cost the target less than many small ones.
+    idle_checkpoints
+        Whether a position is recorded without changes, too; else the target rests while the source does.
     """
 
     target: LabServer
@@ -56,6 +58,7 @@ class ReplicatorOptions:
     linger: float = 0.05
     faults: tuple[FaultRule, ...] = ()
     seed: int = 1
+    idle_checkpoints: bool = True
 
 
 @dataclass(slots=True)
@@ -260,7 +263,10 @@ class Replicator:
             self._unsaved = first
         ended = isinstance(first, MigverifyError | _End)
         if self._unsaved is not None and (ended or time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS):
-            self._finish(None, self._unsaved)
+            if self.options.idle_checkpoints:
+                self._finish(None, self._unsaved)
+            else:
+                self._saved(self._unsaved)
         if isinstance(first, MigverifyError):
             raise first
         return first is not _END

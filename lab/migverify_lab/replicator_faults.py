@@ -130,10 +130,8 @@ class Injector:
     _seen: OrderedDict[tuple[str, Key], None] = field(default_factory=OrderedDict)
 
     def __post_init__(self) -> None:
-        self._rules = [
-            CountedRule(rule, random.Random(f"{self.seed} {number} {rule.kind}"))
-            for number, rule in enumerate(self.rules)
-        ]
+        for rule in self.rules:
+            self.switch_on(rule)
 
     def switch_on(self, rule: FaultRule) -> None:
         """Do a fault from the next change on."""
@@ -249,14 +247,11 @@ class Injector:
         table, after = change.table, change.after
         if after is None or not table.key:
             return None
-        row, only_timestamps = list(after), rule.rule.kind is FaultKind.TIMESTAMP_SHIFTED
+        row = list(after)
+        types = TIMESTAMPS if rule.rule.kind is FaultKind.TIMESTAMP_SHIFTED else TEMPORAL
         for place in table.writable:
             column, text = table.map.columns[place], after[place]
-            if (
-                column.type_code in (TIMESTAMPS if only_timestamps else TEMPORAL)
-                and place not in table.key
-                and text is not None
-            ):
+            if column.type_code in types and place not in table.key and text is not None:
                 row[place] = shifted(text, rule.rule.shift)
         return None if tuple(row) == after else [make_change(table, change.before, tuple(row), change.at)]
 

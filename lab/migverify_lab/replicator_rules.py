@@ -71,8 +71,8 @@ class FaultRule:
 
 _NUMBERS = ("every", "at", "most")
 _DEFAULTS = {
-    FaultKind.WRONG_TIME_ZONE: {"every": 1}, FaultKind.TIMESTAMP_SHIFTED: {"every": 1}, FaultKind.STOP_AT_DDL: {"at": 1},
-    FaultKind.CHECKPOINT_AHEAD: {"every": 1, "most": 10},
+    FaultKind.WRONG_TIME_ZONE: {"every": 1}, FaultKind.TIMESTAMP_SHIFTED: {"every": 1},
+    FaultKind.STOP_AT_DDL: {"at": 1}, FaultKind.CHECKPOINT_AHEAD: {"every": 1, "most": 10},
 }  # fmt: skip
 
 

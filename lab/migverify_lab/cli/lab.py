@@ -10,7 +10,7 @@ import typer
 
 from migverify.cli.console import examples
 from migverify.errors import ExitCode, UsageError
-from migverify_lab.cli import chaos, cutover, load, nginx, replicator, traffic, workload
+from migverify_lab.cli import chaos, cutover, feed, load, nginx, replicator, traffic, workload
 from migverify_lab.cli.options import (
     Json,
     LabFolder,
@@ -210,6 +210,7 @@ app.add_typer(load.app, name="load")
 app.command(epilog=workload.EPILOG)(workload.workload)
 app.command(epilog=traffic.EPILOG)(traffic.traffic)
 app.command(epilog=replicator.EPILOG)(replicator.replicator)
+app.add_typer(feed.app, name="feed")
 app.add_typer(chaos.app, name="chaos")
 app.add_typer(cutover.app, name="cutover")
 app.add_typer(nginx.app, name="nginx")

@@ -1,7 +1,7 @@
 """The lab's reverse feed: TiDB is written, a carrier's messages say what changed, MySQL follows.
 
-The lab has no TiKV, and so no TiCDC. What is real: the transactions on TiDB, their commit timestamps, the snapshots, the
-messages in the documented formats, Kafka, and what is applied to MySQL. What stands in for TiCDC: the rows of a
+The lab has no TiKV, and so no TiCDC. What is real: the transactions on TiDB, their commit timestamps, the snapshots,
+the messages in the documented formats, Kafka, and what is applied to MySQL. What stands in for TiCDC: the rows of a
 transaction are read by its writer (``writer``) or by snapshots of small tables (``polling``), not from TiKV's log.
 
 Use it in tests and drills::

@@ -15,6 +15,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import CarriedItem, CarrierMessage, MessagePosition, Parser
 from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.committed import CommittedChanges
@@ -23,29 +24,31 @@ from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.model import ColumnMap, DecodedTable, Item, Op, Position, Rows, Statement, Texts
 from migverify.changes.positions import tso_position
 from migverify.errors import LabError
-from migverify.sql.quoting import quote_text
+from migverify.sql.quoting import quote_name, quote_text
 from migverify_lab.feed.catalog import Catalog
 from migverify_lab.feed.model import CODES, FeedColumn
 from migverify_lab.feed.open_protocol import VERSION
 from migverify_lab.feed.outputs import path_of
 from migverify_lab.replicator import Replicator, ReplicatorOptions
 from migverify_lab.replicator_stream import OpenStream
+from migverify_lab.replicator_target import CHECKPOINTS
 from migverify_lab.session import LabServer, connect, execute, query
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-USER = "feed"
 GRANTS = "SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES"
 POLL_SECONDS = 0.05
 _LENGTH = 8
 
 
-def feed_user(server: LabServer) -> LabServer:
-    """Return MySQL as the applier's user, which is made where it does not exist."""
+def feed_user(server: LabServer, user: str, databases: Sequence[str]) -> LabServer:
+    """Return MySQL as the applier's user, which is made where it does not exist, with what it needs on databases."""
+    names = (*databases, CHECKPOINTS.partition(".")[0])
+    grants = [f"GRANT {GRANTS} ON {quote_name(one)}.* TO {quote_name(user)}" for one in names]
     with connect(server) as connection:
-        execute(connection, f"CREATE USER IF NOT EXISTS {USER}", f"GRANT {GRANTS} ON *.* TO {USER}")
-    return replace(server, user=USER)
+        execute(connection, f"CREATE USER IF NOT EXISTS {quote_name(user)}", *grants)
+    return replace(server, user=user)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -77,7 +80,8 @@ class _ExactOpenProtocol(OpenProtocol):
     __slots__ = ()
 
     def _text(self, column: dict[str, Json], what: str, declared: str | None) -> str | None:
-        exact = column | {"t": CODES["double"]} if column.get("t") == CODES["float"] else column
+        is_float = exact_json.integer(column.get("t"), "t") == CODES["float"]
+        exact = column | {"t": exact_json.Number(str(CODES["double"]))} if is_float else column
         return super()._text(exact, what, declared)
 
 
@@ -124,7 +128,7 @@ class FollowedTopic:
                 if error.code() == KafkaError._PARTITION_EOF or error.retriable():
                     continue
                 raise LabError(f"Kafka: {error.str()}", hint="Look at the broker's log.")
-            place = MessagePosition(message.topic(), message.partition(), message.offset())
+            place = MessagePosition(str(message.topic()), int(message.partition() or 0), int(message.offset() or 0))
             yield from self.parser.parse(CarrierMessage(place, message.key(), message.value()))
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from migverify.changes.model import Texts
-from migverify_lab.feed.model import DdlEvent, Event, FeedColumn, FeedTable, Message, RowEvent
+from migverify_lab.feed.model import DdlEvent, EncodedMessage, Event, FeedColumn, FeedTable, RowEvent
 from migverify_lab.feed.values import double_digits, label_number, set_number, single_digits
 
 _SQL_TYPES = {
     "float": 7, "double": 8, "decimal": 3, "char": 1, "varchar": 12, "binary": 2004, "varbinary": 2004,
     "tinytext": 2005, "text": 2005, "mediumtext": 2005, "longtext": 2005, "tinyblob": 2004, "blob": 2004,
-    "mediumblob": 2004, "longblob": 2004, "date": 91, "datetime": 93, "timestamp": 93, "time": 92, "year": 12, "enum": 4,
-    "set": -7, "bit": -7, "json": 12,
+    "mediumblob": 2004, "longblob": 2004, "date": 91, "datetime": 93, "timestamp": 93, "time": 92, "year": 12,
+    "enum": 4, "set": -7, "bit": -7, "json": 12,
 }  # fmt: skip
 _INTEGERS = {"tinyint": (-6, 7, 5), "smallint": (5, 15, 4), "mediumint": (4, 23, 4), "int": (4, 31, -5),
              "bigint": (-5, 63, 3)}  # fmt: skip
@@ -49,14 +49,14 @@ class CanalEncoder:
     key_only_deletes: bool = False
     clock: Callable[[], float] = time.time
 
-    def batch(self, events: Sequence[Event]) -> list[Message]:
+    def batch(self, events: Sequence[Event]) -> list[EncodedMessage]:
         """Return one message for each event."""
-        return [Message(None, self._row(one) if isinstance(one, RowEvent) else self._ddl(one)) for one in events]
+        return [EncodedMessage(None, self._row(one) if isinstance(one, RowEvent) else self._ddl(one)) for one in events]
 
-    def resolved(self, timestamp: int) -> Message:
+    def resolved(self, timestamp: int) -> EncodedMessage:
         """Return the watermark: every change below it was sent."""
         body = self._body("", "", "TIDB_WATERMARK", timestamp)
-        return Message(None, _written(body | {"_tidb": {"watermarkTs": timestamp}}))
+        return EncodedMessage(None, _written(body | {"_tidb": {"watermarkTs": timestamp}}))
 
     def _ddl(self, event: DdlEvent) -> bytes:
         kind = _KINDS.get(event.kind, "ALTER")
@@ -75,9 +75,7 @@ class CanalEncoder:
         body |= {
             "pkNames": [table.columns[place].name for place in table.key],
             "sqlType": {column.name: _sql_type(column, value) for column, value in columns},
-            "mysqlType": {
-                column.name: column.type if self.full_types else _basic_type(column) for column, _ in columns
-            },
+            "mysqlType": {column.name: self._type(column) for column, _ in columns},
             "data": [_data(table, places, image)],
             "_tidb": {"commitTs": event.commit},
         }
@@ -85,6 +83,9 @@ class CanalEncoder:
             changed = [place for place in places if before[place] != after[place]]
             body["old"] = [_data(table, places if self.old == "all" else changed, before)]
         return _written(body)
+
+    def _type(self, column: FeedColumn) -> str:
+        return column.type if self.full_types else f"{column.base} unsigned" if column.unsigned else column.base
 
     def _body(self, database: str, table: str, kind: str, commit: int) -> dict[str, Any]:
         return {
@@ -110,10 +111,6 @@ def _value(column: FeedColumn, text: str | None) -> str | None:
     if column.base == "float":
         return single_digits(text)
     return double_digits(text) if column.base == "double" else text
-
-
-def _basic_type(column: FeedColumn) -> str:
-    return f"{column.base} unsigned" if column.unsigned else column.base
 
 
 def _sql_type(column: FeedColumn, text: str | None) -> int:

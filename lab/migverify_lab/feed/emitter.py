@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from migverify_lab.feed.faults import CarrierFaults, Delivery
+from migverify_lab.feed.faults import CarrierFaults, SentChange
 from migverify_lab.feed.model import DdlEvent, Event, RowEvent
-from migverify_lab.feed.outputs import Output
+from migverify_lab.feed.outputs import FeedOutput
 
 
 class Dispatch(StrEnum):
@@ -23,12 +23,18 @@ class Dispatch(StrEnum):
 
 @dataclass(slots=True)
 class Emitter:
-    """Keeps changes until a watermark completes them; ``report`` may be called by several threads, ``flush`` by one."""
+    """Keeps changes until a watermark completes them; ``report`` may be called by several threads, ``flush`` by one.
 
-    output: Output
+    ``applied`` tells up to which commit timestamp MySQL follows, as far as that is known: a message that a fault makes
+    late is sent once the next one of its row was applied, or no reader would be sure to see it late.
+    """
+
+    output: FeedOutput
     dispatch: Dispatch = Dispatch.INDEX_VALUE
     faults: CarrierFaults = field(default_factory=CarrierFaults)
+    applied: Callable[[], float] = lambda: float("inf")
     rows: int = 0
+    _late: list[SentChange] = field(default_factory=list)
     _sent: int = 0
     _pending: list[Event] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -40,6 +46,7 @@ class Emitter:
 
     def flush(self, resolved: int) -> None:
         """Send what was committed up to a timestamp that nothing under way can come below, then that timestamp."""
+        self._send_late(resolved)
         if resolved <= self._sent:
             return
         self._sent = resolved
@@ -50,13 +57,26 @@ class Emitter:
         deliveries = self.faults.deliver(ready)
         self._send([one for one in deliveries if not one.late])
         self.output.resolve(resolved)
-        late = [one for one in deliveries if one.late]
-        if late:
-            self._send(late)
-            self.output.resolve(resolved)
+        self._late += [one for one in deliveries if one.late]
         self.rows += sum(isinstance(event, RowEvent) for event in ready)
 
-    def _send(self, deliveries: Sequence[Delivery]) -> None:
+    @property
+    def is_late(self) -> bool:
+        """Whether a message waits that a fault makes late."""
+        return bool(self._late)
+
+    def _send_late(self, resolved: int) -> None:
+        due = [one for one in self._late if one.behind <= self.applied()]
+        if not due:
+            return
+        self._send(due)
+        self.output.resolve(resolved)
+        for one in due:
+            if isinstance(one.event, RowEvent):
+                self.faults.sent_late(one.event)
+        self._late = [one for one in self._late if one not in due]
+
+    def _send(self, deliveries: Sequence[SentChange]) -> None:
         """Send rows to their partitions, and a DDL to all of them between the rows before and behind it."""
         waiting: defaultdict[int, list[Event]] = defaultdict(list)
         for delivery in deliveries:

@@ -38,9 +38,9 @@ class FeedFault(StrEnum):
     ``split-partition``: a row's message goes to another partition than the one before. ``ddl-not-carried``: a DDL is
     not sent.
 
-    Of the applier: ``row-not-applied``, ``checkpoint-ahead`` (the checkpoint passes rows in a row that are not applied),
-    ``wrong-time-zone`` (TIMESTAMP is shifted), ``truncated-column`` (half of a text), ``dropped-column`` (the old value
-    stays), ``stalled``.
+    Of the applier: ``row-not-applied``, ``checkpoint-ahead`` (the checkpoint passes consecutive changes that are not
+    applied), ``wrong-time-zone`` (TIMESTAMP is shifted), ``truncated-column`` (half of a text), ``dropped-column`` (the
+    old value stays), ``stalled``.
 
     ``old-side-writer``: a client goes on writing to MySQL.
     """
@@ -108,12 +108,17 @@ def parse_feed_fault(text: str) -> FeedRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """What is sent for a change: ``shift`` to another partition, ``late`` behind the next watermark."""
+class SentChange:
+    """What is sent for a change: ``shift`` to another partition, ``behind`` the commit of a later one."""
 
     event: Event
     shift: int = 0
-    late: bool = False
+    behind: int = 0
+
+    @property
+    def late(self) -> bool:
+        """Whether it comes behind the watermark."""
+        return self.behind > 0
 
 
 @dataclass(slots=True)
@@ -137,16 +142,16 @@ class CarrierFaults:
         """Do a fault no more."""
         self.rules = [pair for pair in self.rules if pair[0].fault is not fault]
 
-    def deliver(self, events: Sequence[Event]) -> list[Delivery]:
+    def deliver(self, events: Sequence[Event]) -> list[SentChange]:
         """Return what is sent for the changes that one watermark completes."""
-        sent: list[Delivery] = []
+        sent: list[SentChange] = []
         for event in events:
             sent += self._ddl(event) if isinstance(event, DdlEvent) else self._row(event)
         if self._across_keys(events):
             sent = _across_keys(sent)
         return sent
 
-    def _ddl(self, event: DdlEvent) -> Iterable[Delivery]:
+    def _ddl(self, event: DdlEvent) -> Iterable[SentChange]:
         for rule, counted in self.rules:
             if rule.fault is FeedFault.DDL_NOT_CARRIED and counted.due():
                 name = f"{event.database}.{event.table}"
@@ -154,27 +159,32 @@ class CarrierFaults:
                 self._record(rule.fault, name, "ddl", {}, (), event.commit, event.sql)
                 return []
         self.ledger.forget([(event.database, event.table)])
-        return [Delivery(event)]
+        return [SentChange(event)]
 
-    def _row(self, event: RowEvent) -> list[Delivery]:
+    def _row(self, event: RowEvent) -> list[SentChange]:
         former = self._former.get((event.table.name, event.key))
         self._remember(event)
         change = change_of(event)
         for rule, counted in self.rules:
             deliveries = self._act(rule, counted, event, former)
             if deliveries is not None:
-                emitted = [] if rule.fault is FeedFault.MESSAGE_LOST else [change]
-                if any(one.late for one in deliveries):
-                    emitted.append(make_change(change.table, event.after, event.before, change.at))
-                differences = () if rule.fault in _HARMLESS else tuple(self.ledger.track(change, emitted))
-                self._record_row(rule.fault, event, differences)
+                differences = tuple(self.ledger.track(change, [change] if deliveries else []))
+                if not any(one.late for one in deliveries):
+                    self._record_row(rule.fault, event, () if rule.fault in _HARMLESS else differences)
                 return deliveries
         self.ledger.track(change, [change])
-        return [Delivery(event)]
+        return [SentChange(event)]
+
+    def sent_late(self, former: RowEvent) -> None:
+        """Keep in the ledger that a former message of a row was sent behind all others of it."""
+        last = self._former.get((former.table.name, former.key), former)
+        change = change_of(last)
+        stale = make_change(change.table, last.after, former.after, change.at)
+        self._record_row(FeedFault.OUT_OF_ORDER, former, tuple(self.ledger.track(change, [change, stale])))
 
     def _act(
         self, rule: FeedRule, counted: CountedRule, event: RowEvent, former: RowEvent | None
-    ) -> list[Delivery] | None:  # fmt: skip
+    ) -> list[SentChange] | None:  # fmt: skip
         """Return what is sent where this rule acts on this change, else None."""
         fault, update = rule.fault, event.before is not None and event.after is not None
         if not rule.rule.covers(event.table.rows.map):
@@ -182,12 +192,12 @@ class CarrierFaults:
         if fault is FeedFault.MESSAGE_LOST:
             return [] if counted.due() else None
         if fault is FeedFault.MESSAGE_DUPLICATED:
-            return [Delivery(event), Delivery(event)] if counted.due() else None
+            return [SentChange(event), SentChange(event)] if counted.due() else None
         if former is None or not update or former.after != event.before:
             return None
         if fault is FeedFault.OUT_OF_ORDER and counted.due():
-            return [Delivery(event), Delivery(former, late=True)]
-        return [Delivery(event, shift=1)] if fault is FeedFault.SPLIT_PARTITION and counted.due() else None
+            return [SentChange(event), SentChange(former, behind=event.commit)]
+        return [SentChange(event, shift=1)] if fault is FeedFault.SPLIT_PARTITION and counted.due() else None
 
     def _across_keys(self, events: Sequence[Event]) -> bool:
         keys = {(event.table.name, event.key) for event in events if isinstance(event, RowEvent)}
@@ -225,10 +235,10 @@ def change_of(event: RowEvent) -> RowChange:
     return make_change(event.table.rows, event.before, event.after, tso_position(event.commit))
 
 
-def _across_keys(sent: Sequence[Delivery]) -> list[Delivery]:
+def _across_keys(sent: Sequence[SentChange]) -> list[SentChange]:
     """Reverse the order of rows, not that of the changes of one row; a DDL stays where it is."""
-    groups: list[dict[tuple[str, Texts], list[Delivery]]] = [{}]
-    ordered: list[Delivery] = []
+    groups: list[dict[tuple[str, Texts], list[SentChange]]] = [{}]
+    ordered: list[SentChange] = []
     for delivery in sent:
         if isinstance(delivery.event, RowEvent):
             groups[-1].setdefault((delivery.event.table.name, delivery.event.key), []).append(delivery)
@@ -241,6 +251,12 @@ def _across_keys(sent: Sequence[Delivery]) -> list[Delivery]:
 _OTHER_SIDE = {
     DiffKind.MISSING_ON_SOURCE: DiffKind.MISSING_ON_TARGET, DiffKind.MISSING_ON_TARGET: DiffKind.MISSING_ON_SOURCE
 }  # fmt: skip
+
+
+def as_feed(done: FaultDone) -> FaultDone:
+    """Return what a fault did by the feed's name of it, its differences as a verification of the pair names them."""
+    names = {kind.value: fault for fault, kind in _APPLIER.items()}
+    return replace(done, fault=names.get(done.fault.value, done.fault), differences=tuple(as_pair(done.differences)))
 
 
 def as_pair(differences: Iterable[RowDifference]) -> list[RowDifference]:

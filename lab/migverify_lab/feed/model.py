@@ -126,7 +126,7 @@ Event: TypeAlias = RowEvent | DdlEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class EncodedMessage:
     """One encoded message; ``rows`` and ``table`` are for outputs that keep tables apart."""
 
     key: bytes | None

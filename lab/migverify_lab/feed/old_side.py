@@ -27,12 +27,11 @@ def write_rows(server: LabServer, rule: FeedRule, seed: int, number: int = 0) ->
     if not name:
         raise LabError("old-side-writer: which table?", hint="Say old-side-writer:table=DATABASE.TABLE,most=N.")
     count = rule.rule.most or 1
-    done = []
+    done: list[FaultDone] = []
     with connect(server) as connection:
         table = read_table(connection, database, name)
-        usable = [
-            column for column in table.plain if column.family in _CHANGES and rule.rule.column in ("", column.name)
-        ]
+        wanted = rule.rule.column
+        usable = [one for one in table.plain if one.family in _CHANGES and wanted in ("", one.name)]
         if not usable or not table.key:
             raise LabError(f"{database}.{name} has no column that can be changed by key", hint="Name another table.")
         column = usable[0]

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from migverify.changes.model import Texts
-from migverify_lab.feed.model import CODES, INTEGERS, STRINGS, DdlEvent, Event, FeedColumn, FeedTable, Message, RowEvent
+from migverify_lab.feed.model import (
+    CODES,
+    INTEGERS,
+    STRINGS,
+    DdlEvent,
+    EncodedMessage,
+    Event,
+    FeedColumn,
+    FeedTable,
+    RowEvent,
+)
 from migverify_lab.feed.values import label_number, set_number, single
 
 VERSION = (1).to_bytes(8, "big")
@@ -41,9 +51,9 @@ class OpenEncoder:
     old: str = "all"
     batch_events: int = BATCH
 
-    def batch(self, events: Sequence[Event]) -> list[Message]:
+    def batch(self, events: Sequence[Event]) -> list[EncodedMessage]:
         """Return messages that hold the events in their order; a DDL is a message of its own."""
-        messages: list[Message] = []
+        messages: list[EncodedMessage] = []
         rows: list[tuple[bytes, bytes]] = []
         for event in events:
             if isinstance(event, DdlEvent) or len(rows) == self.batch_events:
@@ -55,9 +65,9 @@ class OpenEncoder:
                 rows.append(self._row(event))
         return [*messages, _message(rows)] if rows else messages
 
-    def resolved(self, timestamp: int) -> Message:
+    def resolved(self, timestamp: int) -> EncodedMessage:
         """Return the resolved event: every change below it was sent. It has no value."""
-        return Message(VERSION + _part(_json({"ts": timestamp, "t": _RESOLVED})), None)
+        return EncodedMessage(VERSION + _part(_json({"ts": timestamp, "t": _RESOLVED})), None)
 
     def _row(self, event: RowEvent) -> tuple[bytes, bytes]:
         table, before, after = event.table, event.before, event.after
@@ -73,7 +83,7 @@ class OpenEncoder:
         return _json(key), _json(value)
 
 
-def events_of(message: Message) -> list[tuple[bytes, bytes]]:
+def events_of(message: EncodedMessage) -> list[tuple[bytes, bytes]]:
     """Return the events of a message for a file: key with its length, value with its length."""
     keys, values = _split((message.key or b"")[8:]), _split(message.value or b"")
     return list(zip(keys, values or [_part(b"")] * len(keys), strict=True))
@@ -93,9 +103,9 @@ def _ddl(event: DdlEvent) -> tuple[bytes, bytes]:
     return _json(key), _json({"q": event.sql, "t": event.kind})
 
 
-def _message(events: Sequence[tuple[bytes, bytes]]) -> Message:
+def _message(events: Sequence[tuple[bytes, bytes]]) -> EncodedMessage:
     keys, values = (b"".join(_part(event[n]) for event in events) for n in (0, 1))
-    return Message(VERSION + keys, values)
+    return EncodedMessage(VERSION + keys, values)
 
 
 def _part(body: bytes) -> bytes:

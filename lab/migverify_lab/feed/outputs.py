@@ -12,16 +12,18 @@ from typing import IO, Any, Protocol
 from migverify.errors import LabError
 from migverify_lab.cache import make_directory
 from migverify_lab.feed.canal import CanalEncoder
-from migverify_lab.feed.model import DdlEvent, Event, FeedTable, Message, RowEvent
+from migverify_lab.feed.model import DdlEvent, EncodedMessage, Event, FeedTable, RowEvent
 from migverify_lab.feed.open_protocol import VERSION, OpenEncoder, events_of
 
 FLUSH_SECONDS = 30.0
+LONGEST = 16 * 1024 * 1024
+"""Most bytes of a message: a row of long texts is one."""
 _LENGTHS = frozenset({"char", "varchar", "binary", "varbinary"})
 
 Encoder = CanalEncoder | OpenEncoder
 
 
-class Output(Protocol):
+class FeedOutput(Protocol):
     """Takes events in the order in which readers are to find them. ``partitions``: how many keep an order each."""
 
     partitions: int
@@ -50,17 +52,19 @@ class KafkaOutput:
 
     def __init__(self, encoder: Encoder, servers: str, topic: str, partitions: int) -> None:
         from confluent_kafka import Producer
-        from confluent_kafka.admin import AdminClient, NewTopic
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         settings: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 2}
         admin = AdminClient(settings)
         known = admin.list_topics(timeout=FLUSH_SECONDS).topics
         if topic not in known:
-            for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+            made = NewTopic(topic, partitions, 1, config={"max.message.bytes": str(LONGEST)})
+            for future in admin.create_topics([made]).values():
                 future.result()
         self.partitions = len(known[topic].partitions) if topic in known else partitions
         self._encoder, self._topic = encoder, topic
-        self._producer = Producer({**settings, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
+        self._producer = Producer({**settings, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000,
+                                   "message.max.bytes": LONGEST})  # fmt: skip
         self._failure = ""
 
     def send(self, partition: int, events: Sequence[Event]) -> None:
@@ -78,7 +82,7 @@ class KafkaOutput:
         """Wait until the broker has all messages."""
         self._flush()
 
-    def _produce(self, partition: int, message: Message) -> None:
+    def _produce(self, partition: int, message: EncodedMessage) -> None:
         self._producer.produce(self._topic, value=message.value, key=message.key, partition=partition,
                                on_delivery=self._delivered)  # fmt: skip
         self._producer.poll(0)
@@ -123,7 +127,7 @@ class FileOutput:
         for file in self._files:
             file.close()
 
-    def _write(self, file: IO[bytes], message: Message) -> None:
+    def _write(self, file: IO[bytes], message: EncodedMessage) -> None:
         if self._lines:
             file.write((message.value or b"") + b"\n")
             return

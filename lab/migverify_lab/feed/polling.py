@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from migverify.changes.model import Texts
+from migverify.errors import LabError
 from migverify_lab.feed.catalog import Catalog, quoted, select_list, text_session, texts_of
 from migverify_lab.feed.model import FeedTable, RowEvent
-from migverify_lab.session import LabServer, query
+from migverify_lab.session import LabServer, execute, query
 
 if TYPE_CHECKING:
     from migverify_lab.feed.catalog import Connection
@@ -28,6 +29,28 @@ class SnapshotPoller:
     tables: Sequence[str]
     _connection: Connection | None = None
     _last: dict[str, dict[Texts, Texts]] = field(default_factory=dict)
+
+    def begin(self, since: int = 0) -> int:
+        """Read the tables as they were at a timestamp, 0 is now; returns it. What changed since then comes first.
+
+        Raises
+        ------
+        LabError
+            TiDB does not have that moment any more.
+        """
+        if not since:
+            return self.snapshot()[0]
+        import pymysql
+
+        with text_session(self.server) as connection:
+            try:
+                execute(connection, f"SET SESSION tidb_snapshot = '{since}'")
+                for name in self.tables:
+                    self._last[name] = self._read(connection, self.catalog.table(*name.split(".", 1)))
+            except pymysql.err.MySQLError as error:
+                raise LabError(f"TiDB gives no snapshot at {since}: {error}",
+                               hint="Make both sides equal, then remove the feed's folder.") from error  # fmt: skip
+        return since
 
     def snapshot(self) -> tuple[int, list[RowEvent]]:
         """Return the timestamp of a snapshot made now, and what changed since the one before; first time nothing."""

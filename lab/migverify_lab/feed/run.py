@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -19,10 +20,10 @@ from migverify_lab.feed.applier import FollowedFiles, FollowedTopic, TypedRows, 
 from migverify_lab.feed.canal import CanalEncoder
 from migverify_lab.feed.catalog import Catalog
 from migverify_lab.feed.emitter import Dispatch, Emitter
-from migverify_lab.feed.faults import CarrierFaults, FeedFault, as_pair, parse_feed_fault
+from migverify_lab.feed.faults import CarrierFaults, FeedFault, as_feed, as_pair, parse_feed_fault
 from migverify_lab.feed.old_side import write_rows
 from migverify_lab.feed.open_protocol import OpenEncoder
-from migverify_lab.feed.outputs import FileOutput, KafkaOutput, Output, StorageOutput
+from migverify_lab.feed.outputs import FeedOutput, FileOutput, KafkaOutput, StorageOutput
 from migverify_lab.feed.polling import SnapshotPoller
 from migverify_lab.feed.statements import Verb, parse_write
 from migverify_lab.feed.writer import FedConnection, Timestamps
@@ -34,6 +35,7 @@ PROTOCOLS = ("canal-json", "open-protocol")
 OUTPUTS = ("kafka", "files", "storage")
 INTERVAL_SECONDS = 0.1
 WAIT_SECONDS = 60.0
+POSITION = "position.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ class FeedOptions:
         The applier's row in the checkpoint table.
     interval
         Seconds between two watermarks.
+    since
+        Where it begins where the folder does not say how far a feed was; 0 is now. Polled tables are then read as they
+        were at that timestamp.
+    user
+        The account that writes to MySQL.
+    idle_checkpoints
+        Whether the applier records its position while nothing changes; else MySQL's binlog rests.
     """
 
     tables: tuple[str, ...] = ()
@@ -77,6 +86,9 @@ class FeedOptions:
     faults: tuple[str, ...] = ()
     seed: int = 1
     interval: float = INTERVAL_SECONDS
+    since: int = 0
+    user: str = "feed"
+    idle_checkpoints: bool = True
 
     def __post_init__(self) -> None:
         chosen = ((self.protocol, PROTOCOLS), (self.out, OUTPUTS), (self.old, ("all", "changed", "off")),
@@ -120,7 +132,8 @@ class ReverseFeed:
     applier: Replicator | None = None
     failure: MigverifyError | None = None
     timestamps: Timestamps = field(default_factory=Timestamps)
-    _resolved: int = 0
+    writers: list[threading.Thread] = field(default_factory=list)
+    watermark: int = 0
     _moved: threading.Condition = field(default_factory=threading.Condition)
     _ended: threading.Event = field(default_factory=threading.Event)
     _connection: FedConnection | None = None
@@ -152,7 +165,7 @@ class ReverseFeed:
 
     def write(self, *statements: str) -> int:
         """Run statements on TiDB in one transaction, or one DDL; returns the commit timestamp."""
-        self._check()
+        self.check()
         with self._lock:
             if self._connection is None:
                 self._connection = self.connect()
@@ -193,13 +206,13 @@ class ReverseFeed:
 
     def _wait_behind(self, timestamp: int, until: float) -> int:
         with self._moved:
-            while self._resolved <= timestamp:
-                self._check()
+            while self.watermark <= timestamp:
+                self.check()
                 if time.monotonic() > until:
-                    raise LabError(f"the watermark is at {self._resolved}, not behind {timestamp}",
+                    raise LabError(f"the watermark is at {self.watermark}, not behind {timestamp}",
                                    hint="A transaction may be under way.")  # fmt: skip
                 self._moved.wait(0.2)
-            return self._resolved
+            return self.watermark
 
     def drain(self, seconds: float = WAIT_SECONDS) -> int:
         """Wait until MySQL has everything that was committed before this call; returns the watermark.
@@ -211,11 +224,29 @@ class ReverseFeed:
         """
         if self.applier is None:
             raise LabError("this feed is not applied", hint="Say apply=True.")
-        resolved = self.resolved(seconds)
-        self.applier.wait_until(tso_position(resolved - 1), seconds)
+        resolved, late = 0, True
+        while late:
+            resolved = self.resolved(seconds)
+            late = self.emitter.is_late  # read before the wait: what is sent meanwhile needs one more
+            self.applier.wait_until(tso_position(resolved - 1), seconds)
         return resolved
 
-    def _check(self) -> None:
+    def applied(self) -> float:
+        """Return up to which commit timestamp the applier is."""
+        applied = None if self.applier is None else self.applier.status.at
+        return 0 if applied is None else applied.offset
+
+    def settle(self, seconds: float = WAIT_SECONDS) -> None:
+        """Wait until all that was committed was sent and, unless the applier is stalled, applied."""
+        if self.applier is None or self.applier.status.stalled:
+            self.resolved(seconds)
+        else:
+            self.drain(seconds)
+
+    def check(self) -> None:
+        """Raise what ended the feed or its applier, if anything did."""
+        if self.applier is not None and self.applier.failure is not None:
+            raise self.applier.failure
         if self.failure is not None:
             raise self.failure
 
@@ -245,10 +276,15 @@ class ReverseFeed:
             self.applier.resume()
 
     @property
-    def faults_done(self) -> list[FaultDone]:
-        """What the faults did so far, with key and columns; differences in the feed's direction."""
+    def fault_lists(self) -> tuple[list[FaultDone], ...]:
+        """What the faults did so far, of the carrier, of the applier, and on the old side; each list only grows."""
         applied = self.applier.faults_done if self.applier is not None else []
-        return [*self.emitter.faults.faults_done, *applied, *self._old_side]
+        return [*map(as_feed, self.emitter.faults.faults_done)], [*map(as_feed, applied)], self._old_side
+
+    @property
+    def faults_done(self) -> list[FaultDone]:
+        """What the faults did so far, with key and columns."""
+        return [done for faults in self.fault_lists for done in faults]
 
     def standing(self) -> list[RowDifference]:
         """Return what differs now because of the faults, as a verification of the pair names it (MySQL: source)."""
@@ -278,8 +314,15 @@ class ReverseFeed:
         self.emitter.report(changes)
         self.emitter.flush(resolved)
         with self._moved:
-            self._resolved = max(self._resolved, resolved)
+            self.watermark = max(self.watermark, resolved)
             self._moved.notify_all()
+        self._remember()
+
+    def _remember(self) -> None:
+        """Write down how far the feed is: what TiCDC keeps as the changefeed's checkpoint."""
+        partial = self.folder / f".{POSITION}.new"
+        partial.write_text(json.dumps({"resolved": self.watermark}) + "\n")
+        partial.replace(self.folder / POSITION)
 
     def end(self) -> None:
         """Tell the sending thread to end after one more snapshot."""
@@ -297,8 +340,10 @@ def feed(pair: LabServers, folder: Path, **options: Any) -> Iterator[ReverseFeed
     MigverifyError
         what ended the feed or its applier before.
     """
-    chosen = FeedOptions(**{name: tuple(value) if isinstance(value, list) else value
-                            for name, value in options.items()})  # fmt: skip
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+    }
+    chosen = FeedOptions(**given)
     with ExitStack() as stack:
         servers = chosen.servers
         if chosen.out == "kafka" and not servers:
@@ -313,7 +358,7 @@ def _start(pair: LabServers, folder: Path, options: FeedOptions, servers: str, s
     catalog = Catalog(pair.target)
     poller = SnapshotPoller(pair.target, catalog, options.polled)
     stack.callback(poller.close)
-    start, _ = poller.snapshot()
+    start = poller.begin(_position(folder) or options.since)
     output = _output(options, folder, servers, start)
     stack.callback(output.close)
     emitter = Emitter(output, Dispatch(options.dispatch), CarrierFaults(options.seed))
@@ -323,6 +368,7 @@ def _start(pair: LabServers, folder: Path, options: FeedOptions, servers: str, s
     if options.apply:
         ended = threading.Event()
         running.applier = _applier(running, ended)
+        emitter.applied = running.applied
         running.applier.start()
         stack.callback(running.applier.end)
         stack.callback(ended.set)
@@ -335,7 +381,12 @@ def _start(pair: LabServers, folder: Path, options: FeedOptions, servers: str, s
     return running
 
 
-def _output(options: FeedOptions, folder: Path, servers: str, start: int) -> Output:
+def _position(folder: Path) -> int:
+    path = folder / POSITION
+    return int(json.loads(path.read_text())["resolved"]) if path.exists() else 0
+
+
+def _output(options: FeedOptions, folder: Path, servers: str, start: int) -> FeedOutput:
     canal = CanalEncoder(options.old, options.full_types, key_only_deletes=options.old == "off")
     if options.out == "storage":
         return StorageOutput(canal, folder, start)
@@ -347,7 +398,8 @@ def _output(options: FeedOptions, folder: Path, servers: str, start: int) -> Out
 
 def _applier(running: ReverseFeed, ended: threading.Event) -> Replicator:
     options, faults = running.options, running.emitter.faults
-    mysql, types = feed_user(running.pair.source), Catalog(running.pair.target)
+    databases = sorted({name.partition(".")[0] for name in (*options.tables, *options.polled)})
+    mysql, types = feed_user(running.pair.source, options.user, databases), Catalog(running.pair.target)
     parser, lines = parser_of(options.protocol, types), options.protocol == "canal-json"
 
     def follow() -> FollowedTopic | FollowedFiles:
@@ -356,6 +408,6 @@ def _applier(running: ReverseFeed, ended: threading.Event) -> Replicator:
         return FollowedFiles(running.folder, options.partitions, lines, parser, ended)
 
     typed = TypedRows(mysql, types, lambda name: name in faults.uncarried)
-    databases = {name.partition(".")[0] for name in (*options.tables, *options.polled)}
-    chosen = ReplicatorOptions(mysql, tuple(sorted(databases)), options.name, seed=options.seed)
+    chosen = ReplicatorOptions(mysql, tuple(databases), options.name, seed=options.seed,
+                               idle_checkpoints=options.idle_checkpoints)  # fmt: skip
     return make_applier(chosen, follow, typed, running.start)

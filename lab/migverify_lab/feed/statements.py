@@ -201,9 +201,9 @@ def _find(tokens: _Tokens, word: str) -> int:
     depth = 0
     for place in range(tokens.at, len(tokens.spans)):
         start, end = tokens.spans[place]
-        token = tokens.sql[start:end]
-        depth += (token == "(") - (token == ")")
-        if depth == 0 and token.upper() == word:
+        text = tokens.sql[start:end]
+        depth += (text == "(") - (text == ")")
+        if depth == 0 and text.upper() == word:
             return place
     return len(tokens.spans)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,6 +21,7 @@ from migverify.sql.quoting import quote_name
 from migverify_lab.feed.catalog import Catalog, quoted, select_list, text_session, texts_of
 from migverify_lab.feed.model import DdlEvent, Event, FeedTable, RowEvent
 from migverify_lab.feed.statements import Verb, WriteStatement, key_rows, parse_write
+from migverify_lab.replicator_plan import literal
 from migverify_lab.session import LabServer, query, text_literal
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class FedConnection:
         self._catalog, self._timestamps, self._report, self._covers = catalog, timestamps, report, covers
         self._database = database
         self._hold: int | None = None
-        self._changes: dict[tuple[str, Texts], tuple[FeedTable, Texts | None, Texts | None]] = {}
+        self._touched: dict[str, _Touched] = {}
 
     def __enter__(self) -> FedConnection:
         return self
@@ -102,7 +103,7 @@ class FedConnection:
     def begin(self) -> None:
         """Begin a transaction."""
         self._hold = self._timestamps.hold()
-        self._changes.clear()
+        self._touched.clear()
         self._connection.begin()
 
     def query(self, sql: str) -> int:
@@ -129,18 +130,15 @@ class FedConnection:
 
         An error leaves the outcome open, so the resolved timestamp stays below this transaction for good.
         """
+        changes = [change for touched in self._touched.values() for change in self._images(touched)]
         self._connection.commit()
-        (info,) = query(self._connection, "SELECT @@tidb_last_txn_info")[0]
-        found = json.loads(info)
+        found = json.loads(query(self._connection, "SELECT @@tidb_last_txn_info")[0][0])
         if found.get("error"):
             raise LabError(f"TiDB says of the commit: {found['error']}", hint="Look at TiDB's log.")
         commit = int(found["commit_ts"])
         if commit:
             self._timestamps.see(commit)
-            self._report([
-                RowEvent(table, commit, before, after)
-                for table, before, after in self._changes.values() if before != after
-            ])  # fmt: skip
+            self._report([RowEvent(table, commit, before, after) for table, before, after in changes])
         self._release()
         return commit
 
@@ -165,37 +163,49 @@ class FedConnection:
         if self._hold is not None:
             self._timestamps.release(self._hold)
         self._hold = None
-        self._changes.clear()
+        self._touched.clear()
 
     # --- images -------------------------------------------------------------------------------------------------
 
     def _inserted(self, table: FeedTable, statement: WriteStatement, sql: str) -> int:
-        written = [column.name for column in table.columns]
+        touched = self._touched.setdefault(table.name, _Touched(table))
         names = [table.columns[place].name for place in table.key]
-        keys = key_rows(written, names, statement)
-        before = self._by_key(table, keys) if keys is not None and statement.may_replace else {}
+        keys = key_rows([column.name for column in table.columns if not column.generated], names, statement)
+        if keys is not None and statement.may_replace:
+            self._settle(touched)
+            touched.note(self._by_key(table, keys))
         affected = int(self._connection.query(sql))
         if keys is None:  # TiDB numbers the rows of one statement without a gap
-            first, count = self._connection.insert_id(), len(statement.rows)
-            after = self._where(table, f"{quote_name(names[0])} BETWEEN {first} AND {first + count - 1}")
-        else:
-            after = self._by_key(table, keys)
-        self._note(table, before, after)
+            first = int(self._connection.insert_id())  # type: ignore[no-untyped-call]
+            keys = [(str(first + number),) for number in range(len(statement.rows))]
+        touched.inserted.update(keys)
         return affected
 
+    def _settle(self, touched: _Touched) -> None:
+        """Note that rows which this transaction made were not there before, ahead of a statement that reads them."""
+        touched.note(dict.fromkeys(self._by_key(touched.table, sorted(touched.inserted))))
+        touched.keys |= touched.inserted
+        touched.inserted.clear()
+
     def _changed(self, table: FeedTable, statement: WriteStatement, sql: str) -> int:
+        touched = self._touched.setdefault(table.name, _Touched(table))
         condition = statement.where or "TRUE"
+        self._settle(touched)
         before = self._where(table, condition)
+        touched.note(before)
+        touched.keys.update(map(_key_literals(table), before))
         names = {table.columns[place].name.lower() for place in table.key}
-        moved: list[tuple[str, ...]] = []
         if names & {name.lower() for name, _ in statement.sets}:
-            moved = self._new_keys(table, statement, condition)
-        affected = int(self._connection.query(sql))
-        gone = (
-            {} if statement.verb is Verb.DELETE else self._by_key(table, [*map(self._literals(table), before), *moved])
-        )
-        self._note(table, before, gone)
-        return affected
+            touched.keys.update(self._new_keys(table, statement, condition))
+        return int(self._connection.query(sql))
+
+    def _images(self, touched: _Touched) -> list[tuple[FeedTable, Texts | None, Texts | None]]:
+        """Return each row as it was and as this transaction leaves it: TiCDC sends a row once a transaction."""
+        before, after = touched.before, self._by_key(touched.table, sorted(touched.keys | touched.inserted))
+        return [
+            (touched.table, before.get(key), after.get(key))
+            for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)
+        ]  # fmt: skip
 
     def _new_keys(self, table: FeedTable, statement: WriteStatement, condition: str) -> list[tuple[str, ...]]:
         """Return the keys that an UPDATE of key columns will give, as SQL."""
@@ -207,12 +217,6 @@ class FedConnection:
         )
         rows = query(self._connection, f"SELECT {wanted} FROM {quoted(table)} WHERE {condition}")  # noqa: S608
         return [tuple(_literal(value) for value in row) for row in rows]
-
-    def _literals(self, table: FeedTable) -> Callable[[Texts], tuple[str, ...]]:
-        forms = [table.rows.forms[place] for place in table.key]
-        from migverify_lab.replicator_plan import literal
-
-        return lambda key: tuple(literal(form, part) for form, part in zip(forms, key, strict=True))
 
     def _by_key(self, table: FeedTable, keys: Sequence[tuple[str, ...]]) -> dict[Texts, Texts]:
         names = [quote_name(table.columns[place].name) for place in table.key]
@@ -233,12 +237,29 @@ class FedConnection:
         rows = (texts_of(table, row) for row in query(self._connection, sql))
         return {table.key_of(row): row for row in rows}
 
-    def _note(self, table: FeedTable, before: dict[Texts, Texts], after: dict[Texts, Texts]) -> None:
-        """Keep the first image before and the last one after, for each row: TiCDC sends a row once a transaction."""
-        for key in before.keys() | after.keys():
-            where = (table.name, key)
-            first = self._changes[where][1] if where in self._changes else before.get(key)
-            self._changes[where] = (table, first, after.get(key))
+
+@dataclass(slots=True)
+class _Touched:
+    """What a transaction did to one table.
+
+    ``before``: rows as they were, None for one that the transaction made. ``keys``: rows, by their keys as SQL, that
+    it may have changed; ``inserted``: those that it may have made, of which ``before`` knows nothing yet.
+    """
+
+    table: FeedTable
+    before: dict[Texts, Texts | None] = field(default_factory=dict)
+    keys: set[tuple[str, ...]] = field(default_factory=set)
+    inserted: set[tuple[str, ...]] = field(default_factory=set)
+
+    def note(self, rows: Mapping[Texts, Texts | None]) -> None:
+        """Keep the images of rows that are seen for the first time."""
+        for key, row in rows.items():
+            self.before.setdefault(key, row)
+
+
+def _key_literals(table: FeedTable) -> Callable[[Texts], tuple[str, ...]]:
+    forms = [table.rows.forms[place] for place in table.key]
+    return lambda key: tuple(literal(form, part) for form, part in zip(forms, key, strict=True))
 
 
 _LAST_DDL = "SELECT CAST(job_meta AS CHAR) FROM mysql.tidb_ddl_history ORDER BY job_id DESC LIMIT 1"
