@@ -204,9 +204,9 @@ def _newest(path: Path) -> Callable[[], int] | None:
     """Return how to ask the configured TiDB for its present timestamp; None without a configuration or a TiDB."""
     if not path.exists():
         return None
-    from migverify.changes.carriers.followed import newest_timestamp
     from migverify.config import load_config
     from migverify.db.session import open_session
+    from migverify.db.snapshot import current_timestamp
     from migverify.model import Flavor
     from migverify.secrets import resolve_password
 
@@ -215,7 +215,7 @@ def _newest(path: Path) -> Callable[[], int] | None:
     def ask() -> int:
         try:
             with open_session(endpoint, resolve_password(endpoint).reveal() or None) as session:
-                return newest_timestamp(session) if session.flavor is Flavor.TIDB else _NO_LIMIT
+                return current_timestamp(session) if session.flavor is Flavor.TIDB else _NO_LIMIT
         except EndpointError as error:
             say(f"{endpoint.name} was not asked whether the messages are its own: {error.message}")
             return _NO_LIMIT

@@ -8,7 +8,7 @@ replicator's table on MySQL, written in the transaction of the rows.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -107,8 +107,18 @@ class FollowedTopic:
 
         return dict.fromkeys(bounds(KafkaLogin(self.servers).resolve(), [self.topic]), 0)
 
-    def read(self) -> Iterator[CarriedItem]:
-        """Yield what the messages hold as they come."""
+    @property
+    def partitions(self) -> Set[tuple[str, int]]:
+        """The partitions."""
+        return set(self.ends)
+
+    def follow(self, since: Position | None) -> Iterator[CarriedItem]:
+        """Yield what the messages hold as they come, from the first one on."""
+        return self.read(since)
+
+    def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
+        """Yield what the messages hold as they come, from the first one on."""
+        del since
         from confluent_kafka import TopicPartition
 
         from migverify.changes.carriers.kafka import KafkaLogin
@@ -137,17 +147,27 @@ class FollowedFiles:
     """The files of a feed from their beginnings on, until ``ended``; a ``Carrier``."""
 
     folder: Path
-    partitions: int
+    count: int
     lines: bool
     parser: Parser
     ended: threading.Event
     ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ends = {(str(path_of(self.folder, n, lines=self.lines)), 0): 0 for n in range(self.partitions)}
+        self.ends = {(str(path_of(self.folder, n, lines=self.lines)), 0): 0 for n in range(self.count)}
 
-    def read(self) -> Iterator[CarriedItem]:
-        """Yield what the files hold as they grow."""
+    @property
+    def partitions(self) -> Set[tuple[str, int]]:
+        """The files."""
+        return set(self.ends)
+
+    def follow(self, since: Position | None) -> Iterator[CarriedItem]:
+        """Yield what the files hold as they grow, from their beginnings on."""
+        return self.read(since)
+
+    def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
+        """Yield what the files hold as they grow, from their beginnings on."""
+        del since
         places = {Path(name): (0 if self.lines else _LENGTH, 0) for name, _ in self.ends}
         while not self.ended.is_set():
             idle = True
@@ -264,7 +284,7 @@ def make_applier(
     """Return the replicator that applies a carrier's messages behind its checkpoint, first behind ``start``."""
 
     def begin(since: Position) -> Iterator[Item]:
-        return typed.items(CommittedChanges(follow(), since).items())
+        return typed.items(CommittedChanges(follow(), since, feed_start=start).items())
 
     open_stream: OpenStream = begin
     return Replicator(options, open_stream, lambda: tso_position(start))
