@@ -215,6 +215,7 @@ class FedConnection:
         if keys is not None and statement.may_replace:
             self._settle(touched)
             touched.note(self._by_key(table, keys))
+            touched.replaces = True
         affected = int(self._connection.query(sql))
         if keys is None:  # TiDB numbers the rows of one statement without a gap
             first = int(self._connection.insert_id())  # type: ignore[no-untyped-call]
@@ -224,7 +225,7 @@ class FedConnection:
 
     def _settle(self, touched: _Touched) -> None:
         """Note that rows which this transaction made were not there before, ahead of a statement that reads them."""
-        touched.note(dict.fromkeys(self._by_key(touched.table, sorted(touched.inserted))))
+        touched.note(dict.fromkeys(self._by_key(touched.table, sorted(touched.inserted), lock=touched.replaces)))
         touched.keys |= touched.inserted
         touched.inserted.clear()
 
@@ -242,7 +243,8 @@ class FedConnection:
 
     def _images(self, touched: _Touched) -> list[tuple[FeedTable, Texts | None, Texts | None]]:
         """Return each row as it was and as this transaction leaves it: TiCDC sends a row once a transaction."""
-        before, after = touched.before, self._by_key(touched.table, sorted(touched.keys | touched.inserted))
+        before, after = touched.before, self._by_key(touched.table, sorted(touched.inserted), lock=touched.replaces)
+        after |= self._by_key(touched.table, sorted(touched.keys - touched.inserted))
         return [
             (touched.table, before.get(key), after.get(key))
             for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)
@@ -259,7 +261,7 @@ class FedConnection:
         rows = query(self._connection, f"SELECT {wanted} FROM {quoted(table)} WHERE {condition}")  # noqa: S608
         return [tuple(_literal(value) for value in row) for row in rows]
 
-    def _by_key(self, table: FeedTable, keys: Sequence[tuple[str, ...]]) -> dict[Texts, Texts]:
+    def _by_key(self, table: FeedTable, keys: Sequence[tuple[str, ...]], *, lock: bool = True) -> dict[Texts, Texts]:
         names = [quote_name(table.columns[place].name) for place in table.key]
         found: dict[Texts, Texts] = {}
         for start in range(0, len(keys), _CHUNK):
@@ -269,12 +271,12 @@ class FedConnection:
             else:
                 listed = ", ".join(f"({', '.join(key)})" for key in part)
                 condition = f"({', '.join(names)}) IN ({listed})"
-            found |= self._where(table, condition)
+            found |= self._where(table, condition, lock=lock)
         return found
 
-    def _where(self, table: FeedTable, condition: str) -> dict[Texts, Texts]:
-        """Read and lock rows as they are now, with what this transaction wrote."""
-        sql = f"SELECT {select_list(table)} FROM {quoted(table)} WHERE {condition} FOR UPDATE"  # noqa: S608
+    def _where(self, table: FeedTable, condition: str, *, lock: bool = True) -> dict[Texts, Texts]:
+        """Read rows with what this transaction wrote, locked and as they are now; rows that it made need no lock."""
+        sql = f"SELECT {select_list(table)} FROM {quoted(table)} WHERE {condition}{' FOR UPDATE' if lock else ''}"  # noqa: S608
         rows = (texts_of(table, row) for row in query(self._connection, sql))
         return {table.key_of(row): row for row in rows}
 
@@ -284,13 +286,15 @@ class _Touched:
     """What a transaction did to one table.
 
     ``before``: rows as they were, None for one that the transaction made. ``keys``: rows, by their keys as SQL, that
-    it may have changed; ``inserted``: those that it may have made, of which ``before`` knows nothing yet.
+    it may have changed; ``inserted``: those that it may have made, of which ``before`` knows nothing yet. ``replaces``:
+    some of them may have been there.
     """
 
     table: FeedTable
     before: dict[Texts, Texts | None] = field(default_factory=dict)
     keys: set[tuple[str, ...]] = field(default_factory=set)
     inserted: set[tuple[str, ...]] = field(default_factory=set)
+    replaces: bool = False
 
     def note(self, rows: Mapping[Texts, Texts | None]) -> None:
         """Keep the images of rows that are seen for the first time."""
