@@ -94,7 +94,7 @@ class Load:
         client.close()
 
 
-_NOT_COMMITTED = frozenset({1205, 1213, 1290, 1836, 8002, 8028, 9007})
+NOT_COMMITTED = frozenset({1205, 1213, 1290, 1836, 8002, 8028, 9007})
 """Answers to COMMIT that leave no doubt: lock wait, deadlock, read-only server, write conflict, schema changed."""
 
 
@@ -121,7 +121,7 @@ class SqlClient:
             self.close()
             code, text = error_of(error)
             # Before COMMIT is sent nothing can be committed; after that only a few answers say that nothing was.
-            lost = committing and code not in _NOT_COMMITTED
+            lost = committing and code not in NOT_COMMITTED
             return TryOutcome(UNKNOWN if lost else REFUSED, where, code, text)
         return TryOutcome(ACKED, where)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from migverify.changes.carriers.base import Carried, Watermark
@@ -150,6 +151,23 @@ def test_a_watermark_waits_for_the_transaction_under_way(mirrored: Databases, tm
             elif isinstance(item, Carried):
                 assert item.order is not None
                 assert item.order.position.offset >= reached
+
+
+def test_what_fails_is_not_carried_and_holds_nothing_back(mirrored: Databases, tmp_path: Path) -> None:
+    mirrored.both("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    name = f"{mirrored.name}.t"
+    with carry(mirrored, tmp_path) as running:
+        running.write(f"INSERT INTO {name} VALUES (1, 1)")
+        for statements in (
+            (f"INSERT INTO {name} VALUES (2, 2)", f"INSERT INTO {name} VALUES (1, 2)"),
+            (f"ALTER TABLE {name} DROP COLUMN nothing",),
+        ):
+            with pytest.raises(pymysql.err.MySQLError):
+                running.write(*statements)
+        running.write(f"UPDATE {name} SET v = 1")  # changes nothing
+        running.drain()
+        assert mirrored.source("SELECT id, v FROM t") == [(1, 1)]
+        assert running.emitter.rows == 1
 
 
 def test_keys_that_move_rows_that_come_and_go_and_ddl(mirrored: Databases, tmp_path: Path) -> None:

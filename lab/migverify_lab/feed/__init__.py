@@ -20,7 +20,7 @@ Use it in tests and drills::
         f.servers, f.topic, f.paths, f.format              # for readers: Kafka, files, format with declared types
 
 ``out``: ``kafka`` (``servers=`` of a broker, else one is started in the folder), ``files`` (one file a partition) or
-``storage`` (the storage sink's folder). ``apply=False`` leaves MySQL alone. All parameters: ``run.FeedOptions``.
+``storage`` (the storage sink's folder). ``apply=False`` leaves MySQL alone. All parameters: ``options.FeedOptions``.
 
 A load of the lab writes through it with ``Workload(options, open_connection=f.connect)``.
 """

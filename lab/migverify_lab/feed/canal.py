@@ -7,13 +7,14 @@ is what the page says.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from migverify.changes.model import Texts
-from migverify_lab.feed.model import DdlEvent, EncodedMessage, Event, FeedColumn, FeedTable, RowEvent
+from migverify_lab.feed.model import BINARIES, DdlEvent, EncodedMessage, Event, FeedColumn, FeedTable, RowEvent
 from migverify_lab.feed.values import double_digits, label_number, set_number, single_digits
 
 _SQL_TYPES = {
@@ -26,6 +27,8 @@ _INTEGERS = {"tinyint": (-6, 7, 5), "smallint": (5, 15, 4), "mediumint": (4, 23,
              "bigint": (-5, 63, 3)}  # fmt: skip
 """java.sql.Types of an integer, the bits that it holds, and the type of an unsigned value beyond them."""
 _KINDS = {1: "QUERY", 2: "QUERY", 3: "CREATE", 4: "ERASE", 7: "CINDEX", 8: "DINDEX", 11: "TRUNCATE", 14: "RENAME"}
+_Layout: TypeAlias = tuple[list[str], list[str], list[int]]
+_ESCAPED = re.compile("[&<>\u2028\u2029]")
 _ESCAPES = str.maketrans({"&": "\\u0026", "<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
@@ -48,6 +51,7 @@ class CanalEncoder:
     full_types: bool = False
     key_only_deletes: bool = False
     clock: Callable[[], float] = time.time
+    _layouts: dict[str, tuple[FeedTable, _Layout]] = field(default_factory=dict, compare=False)
 
     def batch(self, events: Sequence[Event]) -> list[EncodedMessage]:
         """Return one message for each event."""
@@ -70,12 +74,14 @@ class CanalEncoder:
         places: Sequence[int] = range(len(table.columns))
         if after is None and self.key_only_deletes:
             places = table.key
-        columns = [(table.columns[place], image[place]) for place in places]
+        names, types, codes = self._layout(table)
         body = self._body(table.database, table.table, kind, event.commit)
         body |= {
-            "pkNames": [table.columns[place].name for place in table.key],
-            "sqlType": {column.name: _sql_type(column, value) for column, value in columns},
-            "mysqlType": {column.name: self._type(column) for column, _ in columns},
+            "pkNames": [names[place] for place in table.key],
+            "sqlType": {
+                names[place]: codes[place] or _integer_code(table.columns[place], image[place]) for place in places
+            },
+            "mysqlType": {names[place]: types[place] for place in places},
             "data": [_data(table, places, image)],
             "_tidb": {"commitTs": event.commit},
         }
@@ -83,6 +89,16 @@ class CanalEncoder:
             changed = [place for place in places if before[place] != after[place]]
             body["old"] = [_data(table, places if self.old == "all" else changed, before)]
         return _written(body)
+
+    def _layout(self, table: FeedTable) -> _Layout:
+        """Return names, types and codes of a table's columns; a code of 0 depends on the value."""
+        known = self._layouts.get(table.name)
+        if known is None or known[0] is not table:
+            columns = table.columns
+            codes = [0 if column.base in _INTEGERS and column.unsigned else _code(column.base) for column in columns]
+            known = table, ([column.name for column in columns], [self._type(column) for column in columns], codes)
+            self._layouts[table.name] = known
+        return known[1]
 
     def _type(self, column: FeedColumn) -> str:
         return column.type if self.full_types else f"{column.base} unsigned" if column.unsigned else column.base
@@ -100,27 +116,29 @@ def _data(table: FeedTable, places: Sequence[int], image: Texts) -> dict[str, st
 
 
 def _value(column: FeedColumn, text: str | None) -> str | None:
-    if text is None:
-        return None
-    if column.binary:
-        return bytes.fromhex(text[2:]).decode("latin-1")
-    if column.base == "enum":
-        return str(label_number(column.members, text))
-    if column.base == "set":
-        return str(set_number(column.members, text))
-    if column.base == "float":
-        return single_digits(text)
-    return double_digits(text) if column.base == "double" else text
+    write = _VALUES.get(column.base)
+    return text if text is None or write is None else write(column, text)
 
 
-def _sql_type(column: FeedColumn, text: str | None) -> int:
-    if column.base not in _INTEGERS:
-        return _SQL_TYPES[column.base]
+_VALUES: dict[str, Callable[[FeedColumn, str], str]] = {
+    **dict.fromkeys(BINARIES, lambda _, text: bytes.fromhex(text[2:]).decode("latin-1")),
+    "enum": lambda column, text: str(label_number(column.members, text)),
+    "set": lambda column, text: str(set_number(column.members, text)),
+    "float": lambda _, text: single_digits(text),
+    "double": lambda _, text: double_digits(text),
+}
+
+
+def _code(base: str) -> int:
+    return _INTEGERS[base][0] if base in _INTEGERS else _SQL_TYPES[base]
+
+
+def _integer_code(column: FeedColumn, text: str | None) -> int:
     code, bits, beyond = _INTEGERS[column.base]
-    return beyond if text is not None and column.unsigned and int(text) >> bits else code
+    return beyond if text is not None and int(text) >> bits else code
 
 
 def _written(body: dict[str, Any]) -> bytes:
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     # Outside strings JSON has none of these characters.
-    return text.translate(_ESCAPES).encode("utf-8")
+    return (text.translate(_ESCAPES) if _ESCAPED.search(text) else text).encode("utf-8")

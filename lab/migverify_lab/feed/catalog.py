@@ -101,8 +101,10 @@ def quoted(table: FeedTable) -> str:
 
 def texts_of(table: FeedTable, row: tuple[Any, ...]) -> Texts:
     """Return a row of ``select_list`` as texts: byte strings as ``0x`` and hex digits, BIT as a number."""
+    if not any(isinstance(value, bytes) for value in row):
+        return row
     return tuple(
-        None if value is None else str(value) if not isinstance(value, bytes)
+        value if not isinstance(value, bytes)
         else str(int.from_bytes(value, "big")) if column.base == "bit" else "0x" + value.hex()
         for column, value in zip(table.columns, row, strict=True)
     )  # fmt: skip

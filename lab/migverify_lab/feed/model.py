@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from migverify.changes.model import ColumnMap, TableMap, Texts
@@ -53,13 +54,18 @@ class FeedColumn:
     @property
     def members(self) -> Members:
         """The labels of an ENUM or SET."""
-        return tuple(text.replace("''", "'") for text in re.findall(r"'((?:[^']|'')*)'", self.type))
+        return _members(self.type)
 
     @property
     def map(self) -> ColumnMap:
         """The column as change streams describe it."""
         charset = "binary" if self.binary else self.charset
         return ColumnMap(self.name, CODES[self.base], 0, self.unsigned, self.nullable, charset)
+
+
+@lru_cache(maxsize=1024)
+def _members(kind: str) -> Members:
+    return tuple(text.replace("''", "'") for text in re.findall(r"'((?:[^']|'')*)'", kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ Event: TypeAlias = RowEvent | DdlEvent
 
 @dataclass(frozen=True, slots=True)
 class EncodedMessage:
-    """One encoded message; ``rows`` and ``table`` are for outputs that keep tables apart."""
+    """One message as bytes; a format without keys gives None."""
 
     key: bytes | None
     value: bytes | None

@@ -23,6 +23,7 @@ from migverify_lab.feed.emitter import Dispatch, Emitter
 from migverify_lab.feed.faults import CarrierFaults, FeedFault, as_feed, as_pair, parse_feed_fault
 from migverify_lab.feed.old_side import write_rows
 from migverify_lab.feed.open_protocol import OpenEncoder
+from migverify_lab.feed.options import FeedOptions
 from migverify_lab.feed.outputs import FeedOutput, FileOutput, KafkaOutput, StorageOutput
 from migverify_lab.feed.polling import SnapshotPoller
 from migverify_lab.feed.statements import Verb, parse_write
@@ -31,79 +32,8 @@ from migverify_lab.replicator import Replicator, ReplicatorOptions
 from migverify_lab.replicator_faults import FaultDone, RowDifference
 from migverify_lab.session import LabServer, LabServers, connect, execute, query
 
-PROTOCOLS = ("canal-json", "open-protocol")
-OUTPUTS = ("kafka", "files", "storage")
-INTERVAL_SECONDS = 0.1
 WAIT_SECONDS = 60.0
 POSITION = "position.json"
-
-
-@dataclass(frozen=True, slots=True)
-class FeedOptions:
-    """What a feed carries, and how.
-
-    Attributes
-    ----------
-    tables
-        Tables that the feed's own connections write: ``database.table`` or ``database.*``.
-    polled
-        Small tables that anybody writes; read whole at each snapshot. No table may be in both.
-    out
-        ``kafka``, ``files`` or ``storage`` (the storage sink's folder, canal-json alone).
-    servers
-        A broker that runs; empty starts one in the feed's folder.
-    old
-        Old values of updates: ``all``, ``changed`` columns, or ``off``.
-    full_types
-        canal-json: types with their parameters in the messages.
-    apply
-        Whether MySQL follows.
-    name
-        The applier's row in the checkpoint table.
-    interval
-        Seconds between two watermarks.
-    since
-        Where it begins where the folder does not say how far a feed was; 0 is now. Polled tables are then read as they
-        were at that timestamp.
-    user
-        The account that writes to MySQL.
-    idle_checkpoints
-        Whether the applier records its position while nothing changes; else MySQL's binlog rests.
-    """
-
-    tables: tuple[str, ...] = ()
-    polled: tuple[str, ...] = ()
-    protocol: str = "canal-json"
-    out: str = "files"
-    servers: str = ""
-    topic: str = "reverse"
-    partitions: int = 2
-    dispatch: str = "index-value"
-    old: str = "all"
-    full_types: bool = False
-    apply: bool = True
-    name: str = "reverse"
-    faults: tuple[str, ...] = ()
-    seed: int = 1
-    interval: float = INTERVAL_SECONDS
-    since: int = 0
-    user: str = "feed"
-    idle_checkpoints: bool = True
-
-    def __post_init__(self) -> None:
-        chosen = ((self.protocol, PROTOCOLS), (self.out, OUTPUTS), (self.old, ("all", "changed", "off")),
-                  (self.dispatch, tuple(Dispatch)))  # fmt: skip
-        for word, words in chosen:
-            if word not in words:
-                raise LabError(f"the reverse feed knows no {word!r}", hint=f"Say one of: {', '.join(words)}.")
-        if self.out == "storage" and (self.protocol != "canal-json" or self.apply):
-            raise LabError("the storage sink is written as canal-json, and not applied",
-                           hint="Say protocol='canal-json', apply=False.")  # fmt: skip
-
-    def covers(self, name: str) -> bool:
-        """Whether a table is reported by the feed's own connections."""
-        database = name.partition(".")[0]
-        return name not in self.polled and any(one in (f"{database}.*", name) for one in self.tables)
 
 
 @dataclass(slots=True)
@@ -398,8 +328,8 @@ def _output(options: FeedOptions, folder: Path, servers: str, start: int) -> Fee
 
 def _applier(running: ReverseFeed, ended: threading.Event) -> Replicator:
     options, faults = running.options, running.emitter.faults
-    databases = sorted({name.partition(".")[0] for name in (*options.tables, *options.polled)})
-    mysql, types = feed_user(running.pair.source, options.user, databases), Catalog(running.pair.target)
+    mysql = feed_user(running.pair.source, options.user, options.databases)
+    types = Catalog(running.pair.target)
     parser, lines = parser_of(options.protocol, types), options.protocol == "canal-json"
 
     def follow() -> FollowedTopic | FollowedFiles:
@@ -408,6 +338,6 @@ def _applier(running: ReverseFeed, ended: threading.Event) -> Replicator:
         return FollowedFiles(running.folder, options.partitions, lines, parser, ended)
 
     typed = TypedRows(mysql, types, lambda name: name in faults.uncarried)
-    chosen = ReplicatorOptions(mysql, tuple(databases), options.name, seed=options.seed,
+    chosen = ReplicatorOptions(mysql, options.databases, options.name, seed=options.seed,
                                idle_checkpoints=options.idle_checkpoints)  # fmt: skip
     return make_applier(chosen, follow, typed, running.start)

@@ -21,6 +21,7 @@ from migverify.sql.quoting import quote_name
 from migverify_lab.feed.catalog import Catalog, quoted, select_list, text_session, texts_of
 from migverify_lab.feed.model import DdlEvent, Event, FeedTable, RowEvent
 from migverify_lab.feed.statements import Verb, WriteStatement, key_rows, parse_write
+from migverify_lab.load import NOT_COMMITTED, error_of
 from migverify_lab.replicator_plan import literal
 from migverify_lab.session import LabServer, query, text_literal
 
@@ -86,6 +87,7 @@ class FedConnection:
         self._catalog, self._timestamps, self._report, self._covers = catalog, timestamps, report, covers
         self._database = database
         self._hold: int | None = None
+        self._in_doubt = False
         self._touched: dict[str, _Touched] = {}
 
     def __enter__(self) -> FedConnection:
@@ -101,7 +103,17 @@ class FedConnection:
         self._release()
 
     def begin(self) -> None:
-        """Begin a transaction."""
+        """Begin a transaction; one that is under way is rolled back.
+
+        Raises
+        ------
+        LabError
+            nobody knows whether the last transaction was committed.
+        """
+        if self._in_doubt:
+            raise LabError("whether the last transaction was committed is not known", hint="Begin a new feed.")
+        if self._hold is not None:
+            self.rollback()
         self._hold = self._timestamps.hold()
         self._touched.clear()
         self._connection.begin()
@@ -126,21 +138,32 @@ class FedConnection:
         return self._inserted(table, statement, sql) if statement.rows else self._changed(table, statement, sql)
 
     def commit(self) -> int:
-        """Commit and report the changes; returns the commit timestamp, 0 where nothing was written.
+        """Commit and report the changes; returns the commit timestamp, 0 where TiDB committed nothing.
 
         An error leaves the outcome open, so the resolved timestamp stays below this transaction for good.
         """
         changes = [change for touched in self._touched.values() for change in self._images(touched)]
-        self._connection.commit()
+        self._commit()
         found = json.loads(query(self._connection, "SELECT @@tidb_last_txn_info")[0][0])
         if found.get("error"):
             raise LabError(f"TiDB says of the commit: {found['error']}", hint="Look at TiDB's log.")
         commit = int(found["commit_ts"])
+        self._in_doubt = False
         if commit:
             self._timestamps.see(commit)
             self._report([RowEvent(table, commit, before, after) for table, before, after in changes])
         self._release()
         return commit
+
+    def _commit(self) -> None:
+        import pymysql
+
+        self._in_doubt = True
+        try:
+            self._connection.commit()
+        except pymysql.err.MySQLError as error:
+            self._in_doubt = error_of(error)[0] not in NOT_COMMITTED
+            raise
 
     def rollback(self) -> None:
         """Roll back."""
@@ -148,19 +171,37 @@ class FedConnection:
         self._release()
 
     def run_ddl(self, sql: str) -> int:
-        """Run a DDL or TRUNCATE and report it; returns the timestamp at which TiDB finished it."""
+        """Run a DDL or TRUNCATE and report it; returns the timestamp at which TiDB finished it.
+
+        Raises
+        ------
+        LabError
+            TiDB has no record of it: it was no DDL, or had nothing to do.
+        """
+        import pymysql
+
         hold = self._timestamps.hold()
-        self._connection.query(sql)
-        job = json.loads(query(self._connection, _LAST_DDL)[0][0])
-        commit = int(job["binlog"]["FinishedTS"])
+        try:
+            self._connection.query(sql)
+        except pymysql.err.MySQLError as error:
+            if error_of(error)[0] not in _CLIENT_ERRORS:  # else it may have been run
+                self._timestamps.release(hold)
+            raise
+        jobs = [json.loads(job) for (job,) in query(self._connection, _LAST_DDL)]
+        job = next((job for job in jobs if job["query"].strip(" ;") == sql.strip(" ;")), None)
+        if job is None:
+            self._timestamps.release(hold)
+            raise LabError(f"TiDB has no record of {sql[:200]!r}", hint="The feed carries row changes and DDL only.")
+        commit, schema, table = int(job["binlog"]["FinishedTS"]), str(job["schema_name"]), str(job["table_name"])
         self._timestamps.see(commit)
         self._catalog.forget()
-        self._report([DdlEvent(job["schema_name"], job["table_name"], sql, commit, int(job["type"]))])
+        if self._covers(f"{schema}.{table}"):
+            self._report([DdlEvent(schema, table, sql, commit, int(job["type"]))])
         self._timestamps.release(hold)
         return commit
 
     def _release(self) -> None:
-        if self._hold is not None:
+        if self._hold is not None and not self._in_doubt:
             self._timestamps.release(self._hold)
         self._hold = None
         self._touched.clear()
@@ -174,6 +215,7 @@ class FedConnection:
         if keys is not None and statement.may_replace:
             self._settle(touched)
             touched.note(self._by_key(table, keys))
+            touched.replaces = True
         affected = int(self._connection.query(sql))
         if keys is None:  # TiDB numbers the rows of one statement without a gap
             first = int(self._connection.insert_id())  # type: ignore[no-untyped-call]
@@ -183,7 +225,7 @@ class FedConnection:
 
     def _settle(self, touched: _Touched) -> None:
         """Note that rows which this transaction made were not there before, ahead of a statement that reads them."""
-        touched.note(dict.fromkeys(self._by_key(touched.table, sorted(touched.inserted))))
+        touched.note(dict.fromkeys(self._by_key(touched.table, sorted(touched.inserted), lock=touched.replaces)))
         touched.keys |= touched.inserted
         touched.inserted.clear()
 
@@ -201,7 +243,8 @@ class FedConnection:
 
     def _images(self, touched: _Touched) -> list[tuple[FeedTable, Texts | None, Texts | None]]:
         """Return each row as it was and as this transaction leaves it: TiCDC sends a row once a transaction."""
-        before, after = touched.before, self._by_key(touched.table, sorted(touched.keys | touched.inserted))
+        before, after = touched.before, self._by_key(touched.table, sorted(touched.inserted), lock=touched.replaces)
+        after |= self._by_key(touched.table, sorted(touched.keys - touched.inserted))
         return [
             (touched.table, before.get(key), after.get(key))
             for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)
@@ -218,7 +261,7 @@ class FedConnection:
         rows = query(self._connection, f"SELECT {wanted} FROM {quoted(table)} WHERE {condition}")  # noqa: S608
         return [tuple(_literal(value) for value in row) for row in rows]
 
-    def _by_key(self, table: FeedTable, keys: Sequence[tuple[str, ...]]) -> dict[Texts, Texts]:
+    def _by_key(self, table: FeedTable, keys: Sequence[tuple[str, ...]], *, lock: bool = True) -> dict[Texts, Texts]:
         names = [quote_name(table.columns[place].name) for place in table.key]
         found: dict[Texts, Texts] = {}
         for start in range(0, len(keys), _CHUNK):
@@ -228,12 +271,12 @@ class FedConnection:
             else:
                 listed = ", ".join(f"({', '.join(key)})" for key in part)
                 condition = f"({', '.join(names)}) IN ({listed})"
-            found |= self._where(table, condition)
+            found |= self._where(table, condition, lock=lock)
         return found
 
-    def _where(self, table: FeedTable, condition: str) -> dict[Texts, Texts]:
-        """Read and lock rows as they are now, with what this transaction wrote."""
-        sql = f"SELECT {select_list(table)} FROM {quoted(table)} WHERE {condition} FOR UPDATE"  # noqa: S608
+    def _where(self, table: FeedTable, condition: str, *, lock: bool = True) -> dict[Texts, Texts]:
+        """Read rows with what this transaction wrote, locked and as they are now; rows that it made need no lock."""
+        sql = f"SELECT {select_list(table)} FROM {quoted(table)} WHERE {condition}{' FOR UPDATE' if lock else ''}"  # noqa: S608
         rows = (texts_of(table, row) for row in query(self._connection, sql))
         return {table.key_of(row): row for row in rows}
 
@@ -243,13 +286,15 @@ class _Touched:
     """What a transaction did to one table.
 
     ``before``: rows as they were, None for one that the transaction made. ``keys``: rows, by their keys as SQL, that
-    it may have changed; ``inserted``: those that it may have made, of which ``before`` knows nothing yet.
+    it may have changed; ``inserted``: those that it may have made, of which ``before`` knows nothing yet. ``replaces``:
+    some of them may have been there.
     """
 
     table: FeedTable
     before: dict[Texts, Texts | None] = field(default_factory=dict)
     keys: set[tuple[str, ...]] = field(default_factory=set)
     inserted: set[tuple[str, ...]] = field(default_factory=set)
+    replaces: bool = False
 
     def note(self, rows: Mapping[Texts, Texts | None]) -> None:
         """Keep the images of rows that are seen for the first time."""
@@ -262,7 +307,9 @@ def _key_literals(table: FeedTable) -> Callable[[Texts], tuple[str, ...]]:
     return lambda key: tuple(literal(form, part) for form, part in zip(forms, key, strict=True))
 
 
-_LAST_DDL = "SELECT CAST(job_meta AS CHAR) FROM mysql.tidb_ddl_history ORDER BY job_id DESC LIMIT 1"
+_CLIENT_ERRORS = range(2000, 3000)
+"""Codes of the client library: no answer came."""
+_LAST_DDL = "SELECT CAST(job_meta AS CHAR) FROM mysql.tidb_ddl_history ORDER BY job_id DESC LIMIT 20"
 
 
 def _literal(value: Any) -> str:

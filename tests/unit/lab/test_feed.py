@@ -17,8 +17,8 @@ from migverify_lab.feed import canal, open_protocol, values
 from migverify_lab.feed.emitter import Dispatch, Emitter
 from migverify_lab.feed.faults import CarrierFaults, FeedFault, as_pair, parse_feed_fault
 from migverify_lab.feed.model import DdlEvent, Event, FeedColumn, FeedTable, RowEvent
+from migverify_lab.feed.options import FeedOptions
 from migverify_lab.feed.polling import differences
-from migverify_lab.feed.run import FeedOptions
 from migverify_lab.feed.statements import Verb, WriteStatement, key_rows, parse_write
 from migverify_lab.feed.writer import Timestamps
 from migverify_lab.replicator_faults import RowDifference
