@@ -17,11 +17,13 @@ the rows differ is decided by reading them.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 
 from migverify.watch.key_changes import UNKNOWN, KeyChange, Place
 
@@ -59,10 +61,31 @@ class CrossingFinding:
     ids: tuple[int, int] | None = None
 
 
+def sentence(finding: CrossingFinding, leading: str, following: str, place: str) -> str:
+    """Return a finding in words, with the names of both endpoints; ``place`` is the position on the following one."""
+    change = finding.change
+    key = f"key {', '.join('NULL' if part is None else part for part in change.key)}"
+    if finding.kind is CrossingKind.ID_RANGES:
+        first, last = finding.ids or (0, 0)
+        return f"both sides insert ids from {first} to {last}: {key} at {place}"
+    deed = "deleted" if change.image is None else "inserted" if change.inserted else "written"
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(change.time))
+    at = f"{key} was {deed} on {following} at {place} ({moment} UTC)"
+    return {
+        CrossingKind.WRITTEN: f"{at}, and {leading} has no such change: a client writes on {following}",
+        CrossingKind.COLLISION: f"{at}, and {leading} changed it meanwhile: one of the two writes is lost",
+        CrossingKind.SAME_ID: f"{at}, and {leading} inserted another row with this id: one of the two is lost",
+        CrossingKind.STALE: f"{at} with an earlier image of {leading}, and the feed sends the newer one no more",
+        CrossingKind.CIRCLES: f"{at} again, {finding.rounds} rounds without a new image: it goes in circles",
+    }[finding.kind]
+
+
 @dataclass(slots=True)
 class CrossingCounts:
-    """What was matched. ``unjudged`` following changes are explained by nothing that is remembered.
+    """What was matched.
 
+    ``explained`` following changes are the feed's, ``repeated`` of them not for the first time. ``unchanged`` ones
+    changed nothing, or their writer is the feed. ``unjudged`` ones are explained by nothing that is remembered.
     ``is_exact``: all was judged and remembered; else ``findings`` are lower bounds. ``returned`` counts images that
     came back on both sides: an application that sets values to and fro does that too.
     """
@@ -197,7 +220,7 @@ class Crossing:
         self._settled: deque[Place] = deque()
         self._read_to = start
         self._waiting: deque[_Transaction] = deque()
-        self._without_head: list[_Transaction] = []
+        self._without_head = 0
         self._waiting_changes = 0
         self._resumes: deque[tuple[int, int]] = deque()
         self._resumes_at = -1
@@ -213,18 +236,17 @@ class Crossing:
 
     def follow(self, changes: Sequence[KeyChange], end: int) -> None:
         """Take a transaction of the following side, or none: its stream was read up to ``end``."""
-        transaction = _Transaction(changes, end)
-        self._waiting.append(transaction)
-        self._without_head.append(transaction)
+        self._waiting.append(_Transaction(changes, end))
+        self._without_head += 1
         self._waiting_changes += max(1, len(changes))
         while self._waiting_changes > self._limit:
             self._judge_transaction(self._waiting.popleft(), None)
 
     def received_before(self, head: int) -> None:
         """State the end of the leading side, read after everything was received that ``follow`` has taken."""
-        for transaction in self._without_head:
-            transaction.head = head
-        self._without_head.clear()
+        for number in range(1, min(self._without_head, len(self._waiting)) + 1):
+            self._waiting[-number].head = head
+        self._without_head = 0
         self._judge_waiting()
 
     def resumes_at(self, leading: int, following: int) -> None:
@@ -302,6 +324,8 @@ class Crossing:
     def _move_resumes(self, read_to: int) -> None:
         while self._resumes and self._resumes[0][0] <= read_to:
             self._resumes_at = max(self._resumes_at, self._resumes.popleft()[1])
+        if self._read_to < self._resumes_at:
+            return  # changes could not wait: what the feed may have sent is not read yet
         settled = {}
         while self._unsettled and self._unsettled[0][0] <= self._resumes_at:
             _, place = self._unsettled.popleft()
@@ -316,6 +340,8 @@ class Crossing:
     def _is_stale(self, key: _Key) -> bool:
         """Whether the following side has an image that is older than all that the feed may have left it with."""
         newest = bisect_right(key.images, self._resumes_at, key=_ordinal) - 1
+        if newest < 0:
+            return False  # forgotten: what came late may be in its place
         # What is there already is not logged when the feed brings it.
         return not any(image.may_be(key.images[key.at].image) for image in key.images[newest:])
 
@@ -328,6 +354,7 @@ class Crossing:
         if key is not None and number is not None:
             if not change.is_late:
                 self._apply(change, key, number)
+                key.is_there = head is not None
             return
         if key is not None:
             key.is_there = False
@@ -344,8 +371,8 @@ class Crossing:
 
     def _explanation(self, key: _Key, image: bytes | None, head: int | None) -> int | None:
         """Return which image of the key the feed sent: the next one, the same again, or an earlier one again."""
-        later, earlier = range(key.at + 1, len(key.images)), range(key.at)
-        for number in (*later, *((key.at,) if key.at >= 0 else ()), *earlier):
+        same = range(max(0, key.at), key.at + 1)
+        for number in chain(range(key.at + 1, len(key.images)), same, range(key.at)):
             remembered = key.images[number]
             if remembered.may_be(image) and (number == key.at or self._may_be_sent(remembered, head)):
                 return number
@@ -362,7 +389,7 @@ class Crossing:
         if number > key.at:
             key.images[number].is_applied = True
             self._count_round(change, key, number)
-        key.at, key.is_there, key.position, key.time = number, True, change.position, change.time
+        key.at, key.position, key.time = number, change.position, change.time
 
     def _count_round(self, change: KeyChange, key: _Key, number: int) -> None:
         """Count an image that the following side had before, where the key had no new one since then."""

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify.model import KeyText
-from migverify.watch.crossing import ROUNDS, Crossing, CrossingFinding, CrossingKind
+from migverify.watch.crossing import ROUNDS, Crossing, CrossingFinding, CrossingKind, sentence
 from migverify.watch.key_changes import UNKNOWN, KeyChange
 
 PAIR = 7
@@ -489,3 +489,16 @@ def test_findings_are_bounded_and_counted(crossing: Crossing, monkeypatch: pytes
     crossing.follow(changes([(str(n), b"x") for n in range(5)], 1), 1)
     assert len(judged(crossing)) == 3
     assert crossing.counts.findings[CrossingKind.WRITTEN] == 5
+
+
+def test_a_finding_names_key_place_and_time() -> None:
+    change = KeyChange(PAIR, ("5", None), b"x", 10, time=1_800_000_000.0)
+    for kind in CrossingKind:
+        text = sentence(CrossingFinding(kind, change, 3, (1, 2)), "target", "source", "binlog.000002:10")
+        assert "key 5, NULL" in text
+        assert "binlog.000002:10" in text
+    text = sentence(CrossingFinding(CrossingKind.WRITTEN, change), "target", "source", "binlog.000002:10")
+    assert text == (
+        "key 5, NULL was written on source at binlog.000002:10 (2027-01-15 08:00:00 UTC), and target has no such "
+        "change: a client writes on source"
+    )
