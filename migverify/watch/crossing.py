@@ -12,93 +12,28 @@ known from two facts about positions:
 
 A feed may leave out images in between, send changes again, and begin again at its checkpoint: it may go back to an
 earlier image, and comes forward again. An image is a digest of some columns, so every finding is a candidate: whether
-the rows differ is decided by reading them.
+the rows differ is decided by reading them. Not seen is a write whose image the feed may have sent just then, and one
+that a second feed carried to the leading side before the next ``received_before``.
 """
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import chain
 
+from migverify.watch.crossing_model import CrossingCounts, CrossingFinding, CrossingKind, IdRanges
 from migverify.watch.key_changes import UNKNOWN, KeyChange, Place
 
 LIMIT = 200_000
-"""Leading changes that are remembered, and following changes that may wait: about 100 MB each."""
+"""Leading changes that are remembered (about 130 MB), and following changes that may wait."""
 ROUNDS = 3
 """How often an image must come back, on both sides and without a new image, before its key goes in circles."""
 RECENT = 64
 """Images of one key among which one that comes back is looked for."""
 MOST_FINDINGS = 1_000
-MOST_RANGES = 4_096
-
-
-class CrossingKind(StrEnum):
-    """What two streams show together."""
-
-    WRITTEN = "written"  # a client wrote on the following side
-    COLLISION = "collision"  # and the leading side changed the key before the feed had brought that: one write is lost
-    SAME_ID = "same id"  # a collision of two inserts: both sides gave out the id
-    STALE = "stale"  # the following side has an earlier image, and the feed sends the newer one no more
-    CIRCLES = "circles"  # images come back on both sides: what the feed brings is carried back
-    ID_RANGES = "id ranges"  # both sides insert ids of one range
-
-
-@dataclass(frozen=True, slots=True)
-class CrossingFinding:
-    """One finding. ``change`` is that of the following side; ``rounds`` and ``ids`` (first, last) are of their kinds.
-
-    ``change`` of ``ID_RANGES`` is the insert, of either side, with which the ranges met.
-    """
-
-    kind: CrossingKind
-    change: KeyChange
-    rounds: int = 0
-    ids: tuple[int, int] | None = None
-
-
-def sentence(finding: CrossingFinding, leading: str, following: str, place: str) -> str:
-    """Return a finding in words, with the names of both endpoints; ``place`` is the position on the following one."""
-    change = finding.change
-    key = f"key {', '.join('NULL' if part is None else part for part in change.key)}"
-    if finding.kind is CrossingKind.ID_RANGES:
-        first, last = finding.ids or (0, 0)
-        return f"both sides insert ids from {first} to {last}: {key} at {place}"
-    deed = "deleted" if change.image is None else "inserted" if change.inserted else "written"
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(change.time))
-    at = f"{key} was {deed} on {following} at {place} ({moment} UTC)"
-    return {
-        CrossingKind.WRITTEN: f"{at}, and {leading} has no such change: a client writes on {following}",
-        CrossingKind.COLLISION: f"{at}, and {leading} changed it meanwhile: one of the two writes is lost",
-        CrossingKind.SAME_ID: f"{at}, and {leading} inserted another row with this id: one of the two is lost",
-        CrossingKind.STALE: f"{at} with an earlier image of {leading}, and the feed sends the newer one no more",
-        CrossingKind.CIRCLES: f"{at} again, {finding.rounds} rounds without a new image: it goes in circles",
-    }[finding.kind]
-
-
-@dataclass(slots=True)
-class CrossingCounts:
-    """What was matched.
-
-    ``explained`` following changes are the feed's, ``repeated`` of them not for the first time. ``unchanged`` ones
-    changed nothing, or their writer is the feed. ``unjudged`` ones are explained by nothing that is remembered.
-    ``is_exact``: all was judged and remembered; else ``findings`` are lower bounds. ``returned`` counts images that
-    came back on both sides: an application that sets values to and fro does that too.
-    """
-
-    leading: int = 0
-    following: int = 0
-    explained: int = 0
-    repeated: int = 0
-    unchanged: int = 0
-    unjudged: int = 0
-    returned: int = 0
-    findings: Counter[CrossingKind] = field(default_factory=Counter)
-    is_exact: bool = True
 
 
 @dataclass(slots=True)
@@ -142,39 +77,6 @@ class _Transaction:
     changes: Sequence[KeyChange]
     end: int
     head: int | None = None
-
-
-@dataclass(slots=True)
-class IdRanges:
-    """The ranges of ids that each side gave out itself, per pair and generator; see ``Crossing``."""
-
-    generators: Mapping[int, Callable[[int], int]]
-    _ranges: dict[tuple[int, int], dict[bool, tuple[int, int]]] = field(default_factory=dict)
-    _met: set[tuple[int, int]] = field(default_factory=set)
-
-    def add(self, change: KeyChange, *, is_leading: bool) -> tuple[int, int] | None:
-        """Take an inserted id; return first and last id that both ranges have when they meet for the first time."""
-        generator = self.generators.get(change.pair)
-        if generator is None or len(change.key) != 1 or change.key[0] is None:
-            return None
-        number = int(change.key[0])
-        name = (change.pair, generator(number))
-        if name not in self._ranges and len(self._ranges) >= MOST_RANGES:
-            return None
-        sides = self._ranges.setdefault(name, {})
-        first, last = sides.get(is_leading, (number, number))
-        sides[is_leading] = min(first, number), max(last, number)
-        if name in self._met or (both := _overlap(sides)) is None:
-            return None
-        self._met.add(name)
-        return both
-
-
-def _overlap(sides: Mapping[bool, tuple[int, int]]) -> tuple[int, int] | None:
-    if len(sides) < 2:
-        return None
-    first, last = max(side[0] for side in sides.values()), min(side[1] for side in sides.values())
-    return (first, last) if first <= last else None
 
 
 def _ordinal(image: _Image) -> int:
@@ -265,7 +167,10 @@ class Crossing:
     # -- the leading side ----------------------------------------------------------------------------------------
 
     def _remember(self, change: KeyChange) -> None:
-        place, key = change.place, self._keys.setdefault(change.place, _Key())
+        place = change.place
+        key = self._keys.get(place)
+        if key is None:
+            key = self._keys[place] = _Key()
         is_known = any(image.image == change.image for image in key.images[-RECENT:])
         if change.is_late and is_known:
             return

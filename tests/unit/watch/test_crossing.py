@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify.model import KeyText
-from migverify.watch.crossing import ROUNDS, Crossing, CrossingFinding, CrossingKind, sentence
+from migverify.watch.crossing import ROUNDS, Crossing
+from migverify.watch.crossing_model import CrossingFinding, CrossingKind, sentence
 from migverify.watch.key_changes import UNKNOWN, KeyChange
 
 PAIR = 7
