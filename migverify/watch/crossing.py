@@ -259,7 +259,6 @@ class Crossing:
         if key is not None and number is not None:
             if not change.is_late:
                 self._apply(change, key, number)
-                key.is_there = head is not None
             return
         if key is not None:
             key.is_there = False
@@ -294,7 +293,7 @@ class Crossing:
         if number > key.at:
             key.images[number].is_applied = True
             self._count_round(change, key, number)
-        key.at, key.position, key.time = number, change.position, change.time
+        key.at, key.is_there, key.position, key.time = number, True, change.position, change.time
 
     def _count_round(self, change: KeyChange, key: _Key, number: int) -> None:
         """Count an image that the following side had before, where the key had no new one since then."""

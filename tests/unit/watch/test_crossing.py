@@ -449,6 +449,66 @@ def test_a_change_is_not_explained_by_what_was_committed_after_it(crossing: Cros
     assert [f.kind for f in crossing.take()] == [CrossingKind.WRITTEN]
 
 
+def bring(crossing: Crossing, images: Sequence[bytes], brought: Sequence[bytes]) -> None:
+    """Change a key on the leading side from 1 on, and let the feed bring some of that, also from 1 on."""
+    for number, image in enumerate(images, start=1):
+        crossing.lead(changes([("1", image)], number), number)
+    for number, image in enumerate(brought, start=1):
+        crossing.follow(changes([("1", image)], number), number)
+    crossing.received_before(len(images))
+
+
+def test_an_image_that_the_feed_sends_no_more_explains_nothing(crossing: Crossing) -> None:
+    bring(crossing, [b"a", b"b"], [b"a", b"b"])
+    crossing.resumes_at(2, 2)
+    crossing.follow([], 2)
+    crossing.follow(changes([("1", b"a")], 3), 3)
+    assert [(f.kind, f.change.position) for f in judged(crossing)] == [(CrossingKind.WRITTEN, 3)]
+
+
+def test_a_side_that_stays_at_an_earlier_image_is_stale(crossing: Crossing) -> None:
+    bring(crossing, [b"a", b"b"], [b"a", b"b", b"a"])
+    assert crossing.take() == []
+    crossing.resumes_at(2, 3)
+    crossing.follow([], 3)
+    assert [(f.kind, f.change.position) for f in judged(crossing)] == [(CrossingKind.STALE, 3)]
+    assert judged(crossing) == []
+
+
+def test_what_was_there_when_the_feed_brought_it_is_neither_stale_nor_a_collision(crossing: Crossing) -> None:
+    bring(crossing, [b"a", b"b", b"a"], [b"a"])
+    crossing.resumes_at(3, 1)
+    crossing.follow([], 1)
+    assert judged(crossing) == []
+    crossing.follow(changes([("1", b"x")], 2), 2)
+    assert [f.kind for f in judged(crossing)] == [CrossingKind.WRITTEN]
+
+
+def test_nothing_is_stale_before_the_leading_side_is_read_as_far_as_the_feed_sent() -> None:
+    crossing = Crossing(0, limit=3)
+    crossing.resumes_at(0, 0)
+    bring(crossing, [b"b", b"c"], [b"b", b"c", b"b"])
+    crossing.resumes_at(3, 3)
+    for _ in range(5):
+        crossing.follow([], 3)  # what cannot wait is judged early
+    crossing.lead(changes([("1", b"b")], 3), 3)
+    assert judged(crossing) == []
+
+
+def test_a_write_that_changes_nothing_is_no_finding(crossing: Crossing) -> None:
+    crossing.follow([KeyChange(PAIR, ("1",), b"x", 1, before=b"x")], 1)
+    assert judged(crossing) == []
+    assert crossing.counts.unchanged == 1
+
+
+def test_an_image_that_returns_after_new_ones_goes_in_no_circle() -> None:
+    crossing = Crossing(0, new_images={PAIR})
+    images = [b"same" if number % 2 else b"new %d" % number for number in range(40)]
+    bring(crossing, images, images)
+    assert judged(crossing) == []
+    assert crossing.counts.returned == 0
+
+
 def test_changes_that_cannot_wait_longer_are_not_judged() -> None:
     crossing = Crossing(0, limit=3)
     crossing.resumes_at(0, 0)
