@@ -38,6 +38,7 @@ from migverify.sql.grants import check_grants
 from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, read_identities
 from migverify.sql.quoting import quote_name
 from migverify.sql.server import CLOCK, PACKET
+from migverify.tables.overrides import refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.plan import plan_pair
 from migverify.tables.tasks import PairPlan, Rules, Secrets
@@ -178,7 +179,7 @@ def _prepare_once(
         for session in sessions:
             session.close()
     _refuse_empty(config, found, known)
-    _refuse_unknown_keys(config, found)
+    refuse_unfit_overrides(config, found, known)
     prepared = _prepared(config, found, hash_name, facts, tuple(skipped), read_at, identities)
     return replace(prepared, hidden=tuple(hidden))
 
@@ -217,18 +218,6 @@ def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tu
             hint="Names are database.table as on the source; `migverify init` lists what is there. A user sees only"
             " tables that it may read: `migverify config --grants` prints the grants that are missing.",
         )
-
-
-def _refuse_unknown_keys(config: Config, found: Sequence[FoundPair]) -> None:
-    for pair in found:
-        for table in pair.sources:
-            key = override_for(config, table.ref.database, table.ref.table).key or ()
-            missing = [name for name in key if name not in {column.name for column in table.columns}]
-            if missing:
-                raise ConfigError(
-                    f"{config.path}: overrides: the key of {table.ref} names {', '.join(missing)}: no such column",
-                    hint=f"Its columns are {', '.join(column.name for column in table.columns[:20])}.",
-                )
 
 
 def _wanted(config: Config, chosen: Chosen | None) -> Chosen:
