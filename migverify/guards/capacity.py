@@ -13,7 +13,7 @@ from migverify.guards.capacity_judge import QUESTIONS
 from migverify.guards.capacity_read import CapacityReader, CapacityReading
 from migverify.guards.model import GuardResult, answered
 from migverify.guards.scope import Scope
-from migverify.guards.unseen import SeenTables, unseen
+from migverify.guards.unseen import VisibleTables, unseen
 from migverify.store.results import ResultStore
 
 NAME = "capacity"
@@ -71,7 +71,7 @@ class CapacityGuard:
             *(f"{one.endpoint.name}: {one.unread}" for one in every if one.unread),
             *(f"{one.endpoint.name}: what its user may see: {one.refused['grants']}"
               for one in every if "grants" in one.refused),
-            *unseen(self.scope, [SeenTables(one.endpoint, list(one.sizes.tables), one.grants)
+            *unseen(self.scope, [VisibleTables(one.endpoint, list(one.sizes.tables), one.grants)
                                  for one in every if one.sizes is not None and one.grants is not None]),
         )  # fmt: skip
         kept = {"window_seconds": self.wanted.window, "engine": self.wanted.engine}

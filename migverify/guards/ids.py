@@ -15,7 +15,7 @@ from migverify.guards.ids_snowflake import overlapping
 from migverify.guards.layouts import Layout, moment_text
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.guards.scope import Scope
-from migverify.guards.unseen import SeenTables, unseen
+from migverify.guards.unseen import VisibleTables, unseen
 from migverify.model import Endpoint
 from migverify.sql import ids as sql
 
@@ -73,7 +73,7 @@ class IdsGuard:
             if not found.spaces and not found.unread
         ]
         unasked += unseen(self.scope, [
-            SeenTables(endpoint, found.tables, found.grants)
+            VisibleTables(endpoint, found.tables, found.grants)
             for endpoint, (found, _) in zip(endpoints, read, strict=True) if found.grants is not None
         ])  # fmt: skip
         moments = {endpoint.name: moment for endpoint, (_, moment) in zip(endpoints, read, strict=True)}

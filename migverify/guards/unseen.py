@@ -11,13 +11,13 @@ from migverify.sql.grants import Grants
 from migverify.sql.quoting import quote_name
 from migverify.tables.hidden import matched, open_ended, partly_seen
 
-__all__ = ["SeenTables", "unseen"]
+__all__ = ["VisibleTables", "unseen"]
 
 Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTables:
+class VisibleTables:
     """The (database, table) names in scope that a user of an endpoint sees, and what it may do there."""
 
     endpoint: Endpoint
@@ -25,7 +25,7 @@ class SeenTables:
     grants: Grants
 
 
-def unseen(scope: Scope, seen: Sequence[SeenTables]) -> Iterator[str]:
+def unseen(scope: Scope, seen: Sequence[VisibleTables]) -> Iterator[str]:
     """Yield a reason for each part of the scope that may be there and was not seen.
 
     Parameters
@@ -56,7 +56,7 @@ def unseen(scope: Scope, seen: Sequence[SeenTables]) -> Iterator[str]:
         yield f"no table fits tables.include ({', '.join(nowhere)}), or none that a user may see"
 
 
-def _of(seen: SeenTables, databases: set[str], expected: set[Name]) -> Iterator[str]:
+def _of(seen: VisibleTables, databases: set[str], expected: set[Name]) -> Iterator[str]:
     """Yield what the user of one endpoint may not see of these databases and of these tables."""
     yield from partly_seen(seen.endpoint, seen.grants, databases, "looked at")
     shown = {(database.lower(), table.lower()) for database, table in seen.tables}

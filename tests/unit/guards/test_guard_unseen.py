@@ -9,7 +9,7 @@ import pytest
 
 from migverify.config import load_config
 from migverify.guards.scope import Scope
-from migverify.guards.unseen import SeenTables, unseen
+from migverify.guards.unseen import VisibleTables, unseen
 from migverify.sql.grants import Grants, grants_in
 
 ALL = "GRANT SELECT ON *.* TO `u`@`%`"
@@ -32,7 +32,7 @@ def reasons(
     for endpoint, side in zip(scope.endpoints, (source, target), strict=True):
         if side is not None:
             grants = Grants("u@%", (side[1],), (), (), tuple(grants_in(side[1])))
-            seen.append(SeenTables(endpoint, [(name.split(".")[0], name.split(".")[1]) for name in side[0]], grants))
+            seen.append(VisibleTables(endpoint, [(name.split(".")[0], name.split(".")[1]) for name in side[0]], grants))
     return list(unseen(scope, seen))
 
 
