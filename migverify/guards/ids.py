@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -148,7 +149,8 @@ def _todo(space: IdSpace) -> str:
             f"Move to a generator whose epoch or bits last beyond {end}, with ids above all there are; plan it early."
         )
     if space.doubts:
-        return f"Say the layout: --layout {space.table}.{space.column}=41/10/12:ms:2020-01-01, or add a creation time."
+        layout = shlex.quote(f"{space.table}.{space.column}=41/10/12:ms:2020-01-01")
+        return f"Say the layout: --layout {layout}, or add a creation time."
     if space.narrowed:
         return f"Widen {space.narrowed} first."
     if space.cache is not None:

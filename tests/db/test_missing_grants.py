@@ -306,7 +306,7 @@ def test_tables_that_no_user_sees_are_no_match(databases: Databases, tmp_path: P
 
 @pytest.mark.attack("guards", "both users see the same one of a database's tables; the others' ids end soon",
                     "INCONCLUSIVE, and the grant that shows the rest")  # fmt: skip
-@pytest.mark.parametrize("guard", [("ids",), ("capacity", "--window", "10h", "--target-free", "1T", "--sample", "0")])
+@pytest.mark.parametrize("guard", [("ids",), ("capacity", "--window", "10h", "--target-free", "1T", "--sample", "1")])
 def test_a_guard_over_tables_that_no_user_sees_does_not_pass(
     databases: Databases, tmp_path: Path, user: str, guard: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
