@@ -190,6 +190,18 @@ def test_aliases_repeat_what_they_name(tmp_path: Path) -> None:
     assert (config.recheck.delay, config.recheck.rounds) == (1, 4)
 
 
+def test_queries_of_rules_have_a_time_limit_where_the_endpoint_has_none(tmp_path: Path) -> None:
+    own = SMALL.replace('db1"', 'db1", query_seconds: 7')
+    assert [one.query_seconds for one in load(tmp_path, own).rule_endpoints] == [7, 3600]
+    shorter = load(tmp_path, own + "limits: {rule_query_seconds: 60}")
+    assert [one.query_seconds for one in shorter.rule_endpoints] == [7, 60]
+    assert [one.query_seconds for one in shorter.all_endpoints] == [7, 0]
+    none = load(tmp_path, SMALL + "limits: {rule_query_seconds: 0}")
+    assert [one.query_seconds for one in none.rule_endpoints] == [0, 0]
+    assert describe(none)["limits"]["rule_query_seconds"] == 0
+    assert "rule_query_seconds" not in describe(load(tmp_path, SMALL))["limits"]
+
+
 def test_missing_file_points_at_init(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="migverify init"):
         load_config(tmp_path / "migverify.yaml")
