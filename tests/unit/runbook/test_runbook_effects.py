@@ -151,7 +151,8 @@ def test_a_daemon_beyond_the_time_limit_is_named_and_holds_the_run_for_two(tmp_p
 
 def test_a_service_that_is_meant_to_go_on_is_not_waited_for(tmp_path: Path) -> None:
     go, done = tmp_path / "go", tmp_path / "done"
-    inner = hook(f"while not Path({str(go)!r}).exists():\n    time.sleep(0.01)")
+    # It ends with the folder of the test, too, which may be gone before it looks again.
+    inner = hook(f"while not Path({str(go)!r}).exists() and Path({str(tmp_path)!r}).exists():\n    time.sleep(0.01)")
     code = f"""
 subprocess.Popen({inner!r}, start_new_session=True, env={{**os.environ, 'MIGVERIFY_EFFECT': 'service'}})
 Path({str(done)!r}).touch()"""
@@ -168,7 +169,7 @@ from tests.unit.runbook_runs import runbook
 
 folder = Path({folder!r})
 code = f"Path({{str(folder / 'begun')!r}}).touch()\\n"
-code += f"while not Path({{str(folder / 'go')!r}}).exists(): time.sleep(0.01)"
+code += f"while not Path({{str(folder / 'go')!r}}).exists() and Path({{str(folder)!r}}).exists(): time.sleep(0.01)"
 _, executor = begin(folder / "nested", runbook(hooked(code, folder / "nobody")))
 while True:
     executor.tick()
