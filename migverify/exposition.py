@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
+from unicodedata import category
 
 from migverify.model import Verdict
 
@@ -15,6 +16,8 @@ Sample = tuple[Mapping[str, str], str]
 """Labels of one series, and its value as text; see ``number``."""
 
 
+_NOT_SHOWN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode categories: control characters, marks of direction and the like, surrogates, line and paragraph breaks."""
 VERDICTS = {Verdict.MATCH: "0", Verdict.MISMATCH: "1", Verdict.INCONCLUSIVE: "3"}
 """A verdict as a sample value: the exit code of the command."""
 
@@ -52,10 +55,11 @@ def labels_text(labels: Mapping[str, str]) -> str:
 
 
 def _label(value: str) -> str:
-    # The format knows these three escapes only. A lone surrogate has no UTF-8 form.
-    safe = value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return safe.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return _help(value).replace('"', '\\"')
 
 
 def _help(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+    # The format escapes a backslash, a line break and, in labels, a quote only. Names come from others: a control
+    # character would act on the terminal that shows the page, and a lone surrogate has no UTF-8 form.
+    safe = "".join(f"\\u{ord(c):04x}" if c != "\n" and category(c) in _NOT_SHOWN else c for c in text)
+    return safe.replace("\\", "\\\\").replace("\n", "\\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -15,6 +14,7 @@ import typer
 from migverify.cli.commands import HelpfulCommand
 from migverify.cli.console import DEFAULT_CONFIG, examples, say
 from migverify.errors import ConfigError, UsageError
+from migverify.files import write_whole
 
 if TYPE_CHECKING:
     from migverify.cli.survey import Guess, Survey
@@ -262,12 +262,7 @@ def save(output: Path, text: str, force: bool) -> None:
             with output.open("x", encoding="utf-8") as file:
                 file.write(text)
             return
-        beside = output.with_name(f".{output.name}.{os.getpid()}")
-        try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(output)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(output, text.encode())
     except FileExistsError:
         raise UsageError(f"{output} exists already", hint="Give --force to replace it.") from None
     except OSError as error:

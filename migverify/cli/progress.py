@@ -71,10 +71,10 @@ class ProgressLine(LiveLine):
         result = progress.finished
         if result is not None and (result.verdict != "MATCH" or progress.tables_total <= self._many):
             self.clear()
+            name = result.target if result.source == "(none)" else result.source  # a table of the target only
             rows = "?" if result.rows_source is None else f"{result.rows_source:,}"
             _say_line(
-                f"{result.verdict:<12} {result.source}  {rows} rows, {amount(result.chunks, 'chunk')}, "
-                f"{result.seconds:.1f} s"
+                f"{result.verdict:<12} {name}  {rows} rows, {amount(result.chunks, 'chunk')}, {result.seconds:.1f} s"
             )
             for reason in result.reasons[:5]:
                 _say_line(f"             {reason}")

@@ -67,6 +67,6 @@ def _ask_servers(rules: RuleSet, config: Config, given: dict[str, ParameterValue
     from migverify.secrets import resolve_password
 
     used = {getattr(part, "endpoint", "") for dataset in rules.datasets.values() for part in dataset.parts}
-    endpoints = {endpoint.name: endpoint for endpoint in config.all_endpoints if endpoint.name in used}
+    endpoints = {endpoint.name: endpoint for endpoint in config.rule_endpoints if endpoint.name in used}
     secrets = {e.name: resolve_password(e).reveal() for e in endpoints.values() if e.password_env or e.password_command}
     check_fit(rules, given, Describer(endpoints, secrets), now)

@@ -85,7 +85,7 @@ def set_up(
     given = parse_given(found.parameters, params or [])
     values_for(found, given)  # a parameter that is missing is said now, not in the middle of a run
     used = _used(found)
-    endpoints = {e.name: e for e in loaded.all_endpoints if e.name in used}
+    endpoints = {e.name: e for e in loaded.rule_endpoints if e.name in used}
     secrets = {e.name: resolve_password(e).reveal() for e in endpoints.values() if e.password_env or e.password_command}
     name, reason = _choose(found, engine, master, loaded.spark.master)
     span = EvaluationPeriod(_moment(start, "--from"), _moment(end, "--to"))

@@ -21,6 +21,7 @@ from migverify.cli.guards import (
     run_guards,
 )
 from migverify.errors import ExitCode, UsageError
+from migverify.files import write_whole
 from migverify.model import StoredKind
 
 if TYPE_CHECKING:
@@ -309,6 +310,4 @@ def _rendered(comparisons: Sequence[DefinitionComparison], snapshot: Snapshot | 
 def _write(path: Path, text: str) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for {path.name}", hint="Create it first.")
-    half = path.with_name(f".{path.name}.half")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+    write_whole(path, text.encode())

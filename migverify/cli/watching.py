@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -16,6 +15,7 @@ import typer
 
 from migverify.cli.console import raw_stream, say, visible
 from migverify.errors import ExitCode, UsageError
+from migverify.files import write_whole
 
 if TYPE_CHECKING:
     from migverify.watch.status import WatchStatus
@@ -176,7 +176,4 @@ def metrics_page(port: int | None, file: Path | None = None) -> Iterator[Publish
 
 
 def _replace(file: Path, text: str) -> None:
-    # The name of the process: two watches that write one file must not write one half-done page.
-    half = file.with_name(f".{file.name}.{os.getpid()}")
-    half.write_text(text, encoding="utf-8")
-    half.replace(file)
+    write_whole(file, text.encode("utf-8", "backslashreplace"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, examples, say
 from migverify.errors import UsageError
+from migverify.files import write_whole
 
 EPILOG = examples(
     "migverify workload sessions --out sessions.json",
@@ -46,11 +46,8 @@ def sessions(
     with open_session(endpoint, resolve_password(endpoint).reveal() or None, side=Side.SOURCE) as session:
         dump = dump_sessions(session, server or f"{endpoint.host}:{endpoint.port}")
     body = dump.as_json()
-    part = out.with_name(out.name + ".part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(body, file, indent=1)
-        part.replace(out)
+        write_whole(out, json.dumps(body, indent=1).encode(), 0o600)
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error}", hint="Name a file in a folder that is there.") from error
     known = sum(one.settings is not None for one in dump.sessions)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from migverify.config.fields import Strict
     from migverify.config.monitors import MonitorSettings
-    from migverify.config.settings import Config, WatchSettings, WorkloadSettings
+    from migverify.config.settings import Config, LoadLimits, WatchSettings, WorkloadSettings
     from migverify.config.tables import OverrideRule
     from migverify.model import Endpoint
 
@@ -53,7 +53,7 @@ def describe(config: Config) -> dict[str, Any]:
         },
         "routes": [{"from": rule.from_, "to": rule.to, "shard": rule.shard} for rule in config.route_rules],
         "overrides": [_override(rule) for rule in config.overrides],
-        "limits": _fields(config.limits),
+        "limits": _limits(config.limits),
         "recheck": _fields(config.recheck),
         "watch": _watch(config.watch),
         "consistency": config.consistency,
@@ -82,6 +82,13 @@ def _monitors(settings: MonitorSettings) -> dict[str, Any]:
     view = _fields(settings, retention_hours="retention", **renamed)
     view["retention"] *= 3600
     return view | {"jobs": jobs, "series": series, "sql": _fields(settings.sql)}
+
+
+def _limits(settings: LoadLimits) -> dict[str, Any]:
+    view = _fields(settings)
+    if settings.rule_query_seconds == type(settings).model_fields["rule_query_seconds"].default:
+        del view["rule_query_seconds"]  # earlier releases did not have it: their digests stay
+    return view
 
 
 def _watch(settings: WatchSettings) -> dict[str, Any]:

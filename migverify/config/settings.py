@@ -6,7 +6,7 @@ its settings from them. None means no limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -70,6 +70,11 @@ class LoadLimits(Strict):
         gt=0,
         allow_inf_nan=False,
         description="Stop after this time; what is left is INCONCLUSIVE.",
+    )
+    rule_query_seconds: Seconds = Field(
+        default=3600.0,
+        description="Time limit of one query of a reconciliation rule in seconds, where the endpoint's own"
+        " `query_seconds` is 0; a rule that hits it is INCONCLUSIVE. 0 = none.",
     )
     max_row_diffs: int | None = Field(
         default=None,
@@ -391,6 +396,12 @@ class Config(Strict):
     def all_endpoints(self) -> tuple[Endpoint, ...]:
         """Every endpoint that a reconciliation rule may name: those of the migration, then ``others``."""
         return (*self.endpoints, *self.others)
+
+    @property
+    def rule_endpoints(self) -> tuple[Endpoint, ...]:
+        """Every endpoint as reconciliation rules read it: with a time limit of one query."""
+        limit = self.limits.rule_query_seconds
+        return tuple(e if e.query_seconds else replace(e, query_seconds=limit) for e in self.all_endpoints)
 
     @property
     def shards(self) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ _VARIABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _QUOTED = re.compile(r"(alias|anchor|handle|tag) '[^']*'")
 _NAMES_OF_VARIABLES = ("password_env", "store_password_env")
 _SHELL_COMMANDS = ("password_command",)
-_MAX_NODES = 1_000_000  # aliases of aliases can make a short file endless
+_MOST_VALUES = 1_000_000
+"""Of a file, counted with what its aliases repeat: aliases of aliases can make a short file endless."""
 
 
 class YamlPlace(NamedTuple):
@@ -125,6 +126,7 @@ def read_yaml(
         raise YamlProblem("not valid YAML: nested too deeply") from None
     document = YamlDocument()
     if node is not None:
+        _refuse_expanding(node)
         filled = os.environ if environment is None else environment
         document.data = _DataBuilder(document, filled if variables else None, exact=exact).build(node, ())
     return document
@@ -168,6 +170,40 @@ def _composed(loader: Any) -> yaml.Node | None:
     return node
 
 
+def _refuse_expanding(root: yaml.Node) -> None:
+    """Refuse a document that its aliases make too large, too deep or endless, before any of it is built."""
+    sizes: dict[int, tuple[int, int]] = {}  # by identity, as nodes are compared: values below, and levels
+    above: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting[-1]
+        children = _children(node)
+        if id(node) not in above:
+            above.add(id(node))
+            looping = [child for child in children if id(child) in above and id(child) not in sizes]
+            if looping:
+                raise YamlProblem("an alias leads back into itself", _place(looping[0]))
+            waiting += [child for child in children if id(child) not in sizes]
+            continue
+        waiting.pop()
+        below = [sizes[id(child)] for child in children]
+        count, levels = 1 + sum(size for size, _ in below), 1 + max((depth for _, depth in below), default=0)
+        sizes[id(node)] = count, levels
+        if count > _MOST_VALUES:
+            raise YamlProblem(
+                f"more than {_MOST_VALUES:,} values, counted with what its aliases repeat", _place(node),
+                "Write out what is needed, without aliases of aliases.",
+            )  # fmt: skip
+        if levels > MOST_DEPTH + 1:
+            raise YamlProblem(f"nested deeper than {MOST_DEPTH} levels by its aliases", _place(node), "Write it flat.")
+
+
+def _children(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [value for _, value in node.value]
+    return list(node.value) if isinstance(node, yaml.SequenceNode) else []
+
+
 class _DataBuilder:
     """Turns nodes into data; one per document."""
 
@@ -175,24 +211,15 @@ class _DataBuilder:
         self.document = document
         self.environment = environment
         self.exact = exact
-        self.open: set[int] = set()  # of the nodes above: by identity, as nodes are compared
-        self.built = 0
 
     def build(self, node: yaml.Node, steps: Steps) -> object:
         self.document.values[steps] = _place(node)
-        self.built += 1
-        if self.built > _MAX_NODES or id(node) in self.open:
-            raise YamlProblem("an alias leads back into itself", _place(node))
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, steps)
-        self.open.add(id(node))
-        try:
-            if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
-                return [self.build(child, (*steps, number)) for number, child in enumerate(node.value)]
-            if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
-                return self.mapping(node, steps)
-        finally:
-            self.open.discard(id(node))
+        if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+            return [self.build(child, (*steps, number)) for number, child in enumerate(node.value)]
+        if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+            return self.mapping(node, steps)
         raise _tagged(node)
 
     def mapping(self, node: yaml.MappingNode, steps: Steps) -> dict[str, object]:

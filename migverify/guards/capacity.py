@@ -13,6 +13,7 @@ from migverify.guards.capacity_judge import QUESTIONS
 from migverify.guards.capacity_read import CapacityReader, CapacityReading
 from migverify.guards.model import GuardResult, answered
 from migverify.guards.scope import Scope
+from migverify.guards.unseen import VisibleTables, unseen
 from migverify.store.results import ResultStore
 
 NAME = "capacity"
@@ -66,6 +67,12 @@ class CapacityGuard:
         facts = CapacityFacts(every, self.scope.route, self.store, self.wanted, self.history)
         clocks = {one.endpoint.name: one.server_time for one in every}
         answers = answered(NAME, QUESTIONS, facts, clocks.get)
-        unasked = tuple(f"{one.endpoint.name}: {one.unread}" for one in every if one.unread)
+        unasked = (
+            *(f"{one.endpoint.name}: {one.unread}" for one in every if one.unread),
+            *(f"{one.endpoint.name}: what its user may see: {one.refused['grants']}"
+              for one in every if "grants" in one.refused),
+            *unseen(self.scope, [VisibleTables(one.endpoint, list(one.sizes.tables), one.grants)
+                                 for one in every if one.sizes is not None and one.grants is not None]),
+        )  # fmt: skip
         kept = {"window_seconds": self.wanted.window, "engine": self.wanted.engine}
         return GuardResult(NAME, answers, started, time.time() - started, unasked, kept)

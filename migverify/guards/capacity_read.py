@@ -20,6 +20,7 @@ from migverify.model import Endpoint, Flavor
 from migverify.sql import server as sql
 from migverify.sql import settings
 from migverify.sql.catalog import Wanted, read_names, read_tables
+from migverify.sql.grants import Grants, check_grants
 
 Name = tuple[str, str]
 T = TypeVar("T")
@@ -146,6 +147,7 @@ class CapacityReading:
     log_rate: float | None = None
     connections: tuple[int, int] | None = None
     free: int | None = None
+    grants: Grants | None = None
     unread: str = ""
     refused: dict[str, str] = field(default_factory=dict)
     sized: threading.Event = field(default_factory=threading.Event)
@@ -205,6 +207,7 @@ class CapacityReader:
         logs = None if tidb else facts.attempt("logs", lambda: read_logs(session, None))
         facts.sizes = facts.attempt("sizes", lambda: read_sizes(session, facts.endpoint.name, wanted))
         facts.sized.set()
+        facts.grants = facts.attempt("grants", lambda: check_grants(session))
         facts.connections = facts.attempt("connections", lambda: connections(session))
         facts.free = facts.attempt("free", lambda: _free(session)) if tidb else None
         self.wait(max(0.0, began + self.sample - time.time()))

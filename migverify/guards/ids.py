@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from migverify.guards.ids_snowflake import overlapping
 from migverify.guards.layouts import Layout, moment_text
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.guards.scope import Scope
+from migverify.guards.unseen import VisibleTables, unseen
 from migverify.model import Endpoint
 from migverify.sql import ids as sql
 
@@ -71,6 +73,10 @@ class IdsGuard:
             for endpoint, (found, _) in zip(endpoints, read, strict=True)
             if not found.spaces and not found.unread
         ]
+        unasked += unseen(self.scope, [
+            VisibleTables(endpoint, found.tables, found.grants)
+            for endpoint, (found, _) in zip(endpoints, read, strict=True) if found.grants is not None
+        ])  # fmt: skip
         moments = {endpoint.name: moment for endpoint, (_, moment) in zip(endpoints, read, strict=True)}
         self.clock = max(moments.values())
         spaces = [
@@ -143,7 +149,8 @@ def _todo(space: IdSpace) -> str:
             f"Move to a generator whose epoch or bits last beyond {end}, with ids above all there are; plan it early."
         )
     if space.doubts:
-        return f"Say the layout: --layout {space.table}.{space.column}=41/10/12:ms:2020-01-01, or add a creation time."
+        layout = shlex.quote(f"{space.table}.{space.column}=41/10/12:ms:2020-01-01")
+        return f"Say the layout: --layout {layout}, or add a creation time."
     if space.narrowed:
         return f"Widen {space.narrowed} first."
     if space.cache is not None:

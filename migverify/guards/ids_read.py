@@ -16,6 +16,7 @@ from migverify.guards.model import one_line
 from migverify.model import ColumnDef, Flavor, TableDef
 from migverify.sql import ids as sql
 from migverify.sql.catalog import read_names, read_tables
+from migverify.sql.grants import Grants, check_grants
 from migverify.sql.spelling import INTEGER_BYTES
 
 STARTS = 40
@@ -42,12 +43,16 @@ Given = Callable[[str, str], Layout | None]
 
 @dataclass(slots=True)
 class Spaces:
-    """The id spaces of an endpoint, its tables, samples of snowflakes by subject, and what could not be read."""
+    """The id spaces of an endpoint, its tables, samples of snowflakes by subject, and what could not be read.
+
+    ``grants`` say what the user may do; None where they could not be read, which is in ``unread``.
+    """
 
     tables: list[tuple[str, str]] = field(default_factory=list)
     spaces: list[IdSpace] = field(default_factory=list)
     samples: dict[str, list[int]] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
+    grants: Grants | None = None
 
 
 def limit_of(column: ColumnDef) -> int | None:
@@ -74,6 +79,10 @@ def read_spaces(
     found = Spaces()
     tables = {(t.ref.database, t.ref.table): t for t in read_tables(session, endpoint, wanted)}
     found.tables = list(tables)
+    try:
+        found.grants = check_grants(session)
+    except ReadError as error:
+        found.unread.append(f"{endpoint}: what its user may see: {one_line(error)}")
     narrower = _narrower(tables)
     for table in tables.values():
         try:

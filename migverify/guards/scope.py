@@ -73,7 +73,7 @@ class Scope:
 
     def unmatched(self, names: Iterable[tuple[str, str]]) -> list[str]:
         """Return the patterns of ``tables.include`` that match none of these (database, table)."""
-        return [str(pattern) for pattern in unmatched_includes(self.config, names)]
+        return [pattern.text for pattern in unmatched_includes(self.config, names)]
 
     def facts(self) -> dict[str, object]:
         """Return what a run keeps of the endpoints it asked."""

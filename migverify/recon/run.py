@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from migverify import __version__
-from migverify.errors import CanceledError, MigverifyError, PlanError, StoreError, UsageError
+from migverify.errors import CanceledError, MigverifyError, PlanError, StoreError, TimeLimitError, UsageError
 from migverify.model import RunInfo, StoredKind, TableResult, Verdict
 from migverify.recon.bodies import DONE, bodies, open_body, result_body, result_of, window_text, withdrawn
 from migverify.recon.build import Built
@@ -171,6 +171,11 @@ def evaluate_step(step: RuleStep, rules: RuleSet, tools: RuleTools, sink: Sink) 
         raise KeyboardInterrupt from None
     except StoreError:
         raise
+    except TimeLimitError as error:
+        limits = "`query_seconds` of the endpoint, or `limits.rule_query_seconds`"
+        return inconclusive(
+            step.rule, step.window, f"not evaluated: a query hit its time limit ({limits}): {error.line}"
+        )
     except MigverifyError as error:
         return inconclusive(step.rule, step.window, f"not evaluated: {error.line}")
 

@@ -127,7 +127,8 @@ class WindowState:
         if self.tally.mismatches:
             reasons.append(f"{self.tally.mismatches:,} mismatches")
         if self.tally.pending:
-            reasons.append(f"{self.tally.pending:,} keys wait for the next window or for another read")
+            waiting = f"{self.tally.pending:,} {'key waits' if self.tally.pending == 1 else 'keys wait'}"
+            reasons.append(f"{waiting} for the next window or for another read")
         if self.phase in UNDONE:
             reasons.append("it is to be evaluated again")
         return RuleResult(

@@ -302,7 +302,8 @@ def _pending(one: RuleWatch, notices: list[str], *, final: bool) -> list[str]:
     """Keys that are not decided: a reason where they could be, a notice where they wait for the next window."""
     waiting = sum(k.tally.pending for k in one.waiting)
     carried = one.sums.tally.pending - waiting
-    gaps = [f"{waiting:,} keys differ and are being read again"] if waiting else []
+    words = "1 key differs and is" if waiting == 1 else f"{waiting:,} keys differ and are"
+    gaps = [f"{words} being read again"] if waiting else []
     if carried > 0:
         text = f"{carried:,} sums of a window wait for the next one"
         if final:

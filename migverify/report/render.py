@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 
 from migverify.errors import UsageError
 from migverify.exposition import page
+from migverify.files import write_whole
 from migverify.report.model import Report
 
 
@@ -74,24 +73,9 @@ def write_report(path: Path, text: str, *, private: bool = False) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(content)  # a pipe or a device such as /dev/stdout: nothing to replace
             return
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
-        temporary = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            temporary.chmod(0o600 if private else 0o666 & ~_umask())
-            temporary.replace(path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        write_whole(path, content, 0o600 if private else None)
     except OSError as error:
         raise UsageError(
             f"cannot write the report to {path}: {error.strerror or error}",
             hint="Name a file in a folder that exists and is writable.",
         ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

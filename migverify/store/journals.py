@@ -1,4 +1,4 @@
-"""The tables of runs of runbooks: lines of journals, where each one ends, and leases; what they say is not known here.
+"""The tables of runs of runbooks: lines of journals, and where each one ends; what they say is not known here.
 
 A journal ends where its row in ``migverify_runbook_runs`` says. Whoever appends locks that row first.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Double, event, insert, literal_column, select, update
+from sqlalchemy import event, insert, select, update
 
 from migverify.model import Tls
 from migverify.store import schema as t
@@ -26,9 +26,6 @@ class JournalEnd:
 
     events: int
     head: str
-
-
-# -- journals -------------------------------------------------------------------------------------------------------
 
 
 def end_of(connection: Connection, run: str, *, locked: bool) -> JournalEnd | None:
@@ -78,53 +75,6 @@ def newest_run(connection: Connection) -> str | None:
     """Return the id of the run that was started last."""
     query = select(t.runbook_runs.c.run).order_by(t.runbook_runs.c.position.desc()).limit(1)
     return connection.scalar(query)
-
-
-# -- leases ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseRow:
-    """A lease as it is stored; ``age``: seconds since it was renewed, by the database's clock."""
-
-    epoch: int
-    body: str
-    age: float
-
-
-def read_lease(connection: Connection, run: str, *, locked: bool) -> LeaseRow | None:
-    """Return a run's lease; None: there is none."""
-    table = t.runbook_leases
-    query = select(table.c.epoch, table.c.body, table.c.renewed).where(table.c.run == run)
-    row = connection.execute(query.with_for_update() if locked else query).one_or_none()
-    if row is None:
-        return None
-    now = connection.scalar(select(_unix_time(connection.dialect.name)))
-    return LeaseRow(int(row.epoch), str(row.body), max(0.0, float(now or 0.0) - float(row.renewed)))
-
-
-def put_lease(connection: Connection, run: str, epoch: int, beat: int, body: str, *, known: bool) -> None:
-    """Write a run's lease, renewed now; ``known``: there is one already."""
-    table = t.runbook_leases
-    values = {"epoch": epoch, "beat": beat, "body": body, "renewed": _unix_time(connection.dialect.name)}
-    if known:
-        connection.execute(update(table).where(table.c.run == run).values(**values))
-    else:
-        connection.execute(insert(table).values(run=run, **values))
-
-
-# Without the session's time zone: NOW() is one hour twice a year, and UNIX_TIMESTAMP() of it one of two.
-_CLOCKS = {
-    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000.0",
-    "mariadb": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) / 1000000.0",
-    "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
-    "postgresql": "EXTRACT(EPOCH FROM CURRENT_TIMESTAMP)",
-}
-
-
-def _unix_time(dialect: str) -> ColumnElement[float]:
-    """Return the SQL of the database's clock, Unix time with its fractions."""
-    return literal_column(_CLOCKS[dialect], Double())
 
 
 # -- opening --------------------------------------------------------------------------------------------------------

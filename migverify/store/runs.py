@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, RowMapping, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, insert, select
 
 from migverify.errors import StoreError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
@@ -18,6 +18,7 @@ from migverify.store import codec
 from migverify.store import schema as t
 from migverify.store.database import Database
 from migverify.store.facts import next_number
+from migverify.store.run_leases import Heartbeats, claim
 from migverify.store.schema import IN_LIST
 
 T = TypeVar("T")
@@ -29,12 +30,14 @@ _PART_BYTES = 1 << 20  # TiDB refuses a row above 6 MiB, MySQL a packet above ma
 class RunLog:
     """The runs of a store, and their transactions; may be used by many threads.
 
-    A run is written by one process: the one that started or last resumed it. An earlier one that is still alive is
-    refused, because its plan of what is left to do is out of date. Any number of processes may read meanwhile.
+    A run is written by one process: the one that started or last resumed it. A run whose process lives is not resumed;
+    an earlier process that was taken for gone is refused, because its plan of what is left to do is out of date. Any
+    number of processes may read meanwhile.
     """
 
     def __init__(self, engine: Engine, label: str, *, secret: object = None) -> None:
         self.database = Database(engine, label, secret)
+        self._heartbeats = Heartbeats(self.database)
         self._writing = threading.Lock()
         self._marks: dict[str, str] = {}
         self._scopes: dict[tuple[str, str], int] = {}
@@ -66,24 +69,34 @@ class RunLog:
             connection.execute(insert(t.plan_parts), parts)
             connection.execute(insert(t.run_kinds), [{"run_id": run_id, "kind": kind.value}])
             _add_event(connection, run_id, "run_started", mark, at=now)
+            claim(connection, run_id, finished=False)
             return run_id
 
         run_id = self._write("cannot start a run in", work)
         self._marks[run_id] = mark
+        self._heartbeats.begin(run_id)
         return run_id
 
     def resume_run(self, run_id: str) -> RunInfo:
-        """Mark that this process goes on with the run; the process that wrote it before is refused from here on."""
+        """Mark that this process goes on with the run; the process that wrote it before is refused from here on.
+
+        Raises
+        ------
+        UsageError
+            there is no such run, or another process writes it.
+        """
         action = f"cannot load run {run_id} from"
         run_id = self.database.read(action, lambda connection: self._find(connection, run_id))
         mark = _new_mark()
 
         def work(connection: Connection) -> None:
             _lock_run(connection, run_id, self.database.label)
+            claim(connection, run_id, finished=_last_event(connection, run_id)[0] == "run_finished")
             _add_event(connection, run_id, "run_resumed", mark)
 
         self._write(f"cannot resume run {run_id} in", work)
         self._marks[run_id] = mark
+        self._heartbeats.begin(run_id)
         return self.load_run(run_id)
 
     def finish_run(self, run_id: str, verdict: Verdict, facts: dict[str, Any]) -> None:
@@ -95,6 +108,7 @@ class RunLog:
             _add_event(connection, run_id, "run_finished", mark, verdict=verdict, facts=facts_text)
 
         self._write_run(run_id, "cannot finish", work)
+        self._heartbeats.end(run_id)
 
     def load_run(self, run_id: str) -> RunInfo:
         """One run with its plan; ``last`` names the newest. ``UsageError`` when there is none."""
@@ -125,6 +139,7 @@ class RunLog:
 
     def close(self) -> None:
         """Release connections."""
+        self._heartbeats.close()
         self.engine.dispose()
 
     # Transactions
@@ -206,19 +221,20 @@ def _lock_run(connection: Connection, run_id: str, label: str) -> None:
 
 def _refuse_if_taken_over(connection: Connection, run_id: str, mark: str) -> None:
     """Raise ``StoreError`` when a later process than the one of ``mark`` resumed the run."""
-    events = t.run_events.c
-    query = (
-        select(events.writer)
-        .where(events.run_id == run_id, events.event != "run_finished")
-        .order_by(events.number.desc())
-        .limit(1)
-    )
-    writer = connection.scalar(query)
+    _, writer = _last_event(connection, run_id, t.run_events.c.event != "run_finished")
     if writer != mark:
         raise StoreError(
             f"run {run_id} was resumed by another process ({writer}); this one may not write to it any more",
             hint="Let the other process finish the run.",
         )
+
+
+def _last_event(connection: Connection, run_id: str, *where: ColumnElement[bool]) -> tuple[str, str]:
+    """Return the kind and the writer of a run's last event; empty where there is none."""
+    events = t.run_events.c
+    query = select(events.event, events.writer).where(events.run_id == run_id, *where)
+    row = connection.execute(query.order_by(events.number.desc()).limit(1)).one_or_none()
+    return ("", "") if row is None else (str(row.event), str(row.writer))
 
 
 def _add_event(

@@ -4,7 +4,8 @@ A store of version 1 may lack tables that were added later, kinds of runs and wi
 them. Every table is append-only but four: ``migverify_row_diff_heads`` and ``migverify_finding_heads`` are indexes,
 kept in the same transaction, that point from a key to the last row diff or finding written for it. They hold nothing
 that the row diffs and findings do not say. ``migverify_runbook_runs`` points to the last event of a run's journal in
-the same way; ``migverify_runbook_leases`` says which executor drives a run.
+the same way; ``migverify_runbook_leases`` says which executor drives a run of a runbook, and which
+process writes any other run.
 
 Per-pair rows carry a ``scope``, a small integer for (run, pair), because names of tables are too long for the keys
 of some databases. Numbers that order rows are counted by the writer inside its transaction, never by the database:

@@ -37,7 +37,10 @@ class ChunkTotals:
         """The reason about keys that more than one shard holds; empty without any."""
         if not self.shared_keys:
             return []
-        return [f"{self.shared_keys:,} of these keys are held by more than one shard, the first: {self.first_shared}"]
+        verb = "is" if self.shared_keys == 1 else "are"
+        return [
+            f"{self.shared_keys:,} of these keys {verb} held by more than one shard, the first: {self.first_shared}"
+        ]
 
     def add(self, chunk: ChunkResult) -> None:
         """Add one finished chunk."""

@@ -36,8 +36,9 @@ from migverify.sql.checksum import HASHES, hash_probe_sql
 from migverify.sql.fingerprint import digest, layout_fingerprint
 from migverify.sql.grants import check_grants
 from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, read_identities
-from migverify.sql.quoting import quote_name
 from migverify.sql.server import CLOCK, PACKET
+from migverify.tables.hidden import matched, open_ended, partly_seen
+from migverify.tables.overrides import refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.plan import plan_pair
 from migverify.tables.tasks import PairPlan, Rules, Secrets
@@ -135,8 +136,7 @@ def _prepare_once(
     known: list[tuple[str, str]] = []
     identities: dict[str, dict[tuple[str, str], TableIdentity]] = {}
     sessions: list[Session] = []
-    open_ended = [p for p in patterns or config.tables.include if p.table.literal is None]
-    open_ended = [] if all(p.table.literal is not None for p in config.tables.include) else open_ended
+    open_patterns = open_ended(patterns or config.tables.include) if open_ended(config.tables.include) else []
     hidden: list[str] = []
     try:
         for endpoint in config.sources:
@@ -147,7 +147,7 @@ def _prepare_once(
             known += names.tables
             skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in names.skipped]
             tables = [n for n in names.tables if chosen is None or chosen(*n)]
-            hidden += _hidden(session, {database for database, _ in _matched(open_ended, tables)})
+            hidden += _hidden(session, {database for database, _ in matched(open_patterns, tables)})
             identities[endpoint.name] = read_identities(session, tables)
             sources[endpoint.name] = list(read_tables(session, endpoint.name, tables))
         read_at = time.time()
@@ -159,7 +159,7 @@ def _prepare_once(
         hidden += _hidden(session, {
             route(config, endpoint.partition(".")[2], *name)[0]
             for endpoint, defs in sources.items()
-            for name in _matched(open_ended, [(one.ref.database, one.ref.table) for one in defs])
+            for name in matched(open_patterns, [(one.ref.database, one.ref.table) for one in defs])
         })  # fmt: skip
         identities[config.target.name] = read_identities(session, tables)
         target = read_tables(session, config.target.name, tables)
@@ -178,31 +178,15 @@ def _prepare_once(
         for session in sessions:
             session.close()
     _refuse_empty(config, found, known)
-    _refuse_unknown_keys(config, found)
+    refuse_unfit_overrides(config, found, known)
     prepared = _prepared(config, found, hash_name, facts, tuple(skipped), read_at, identities)
     return replace(prepared, hidden=tuple(hidden))
 
 
-def _matched(patterns: Sequence[TablePattern], names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [name for name in names if any(pattern.matches(*name) for pattern in patterns)]
-
-
 def _hidden(session: Session, databases: Set[str]) -> Iterator[str]:
-    """Yield the databases whose tables this user may not all see.
-
-    A catalog lists the tables that its reader has a grant on, and no others: where both users see the same part of a
-    database, the rest would be left out without a word.
-    """
-    if not databases:
-        return
-    grants = check_grants(session)
-    for database in sorted(databases):
-        if not grants.allows("SELECT", database):
-            yield (
-                f"{session.endpoint.name}: {session.endpoint.user} may read a part of database {database} only, and"
-                f" tables that it cannot see are not compared: GRANT SELECT ON {quote_name(database)}.*, or name the"
-                " tables in tables.include"
-            )
+    """Yield the databases whose tables this user may not all see."""
+    if databases:
+        yield from partly_seen(session.endpoint, check_grants(session), databases, "compared")
 
 
 def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tuple[str, str]]) -> None:
@@ -217,18 +201,6 @@ def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tu
             hint="Names are database.table as on the source; `migverify init` lists what is there. A user sees only"
             " tables that it may read: `migverify config --grants` prints the grants that are missing.",
         )
-
-
-def _refuse_unknown_keys(config: Config, found: Sequence[FoundPair]) -> None:
-    for pair in found:
-        for table in pair.sources:
-            key = override_for(config, table.ref.database, table.ref.table).key or ()
-            missing = [name for name in key if name not in {column.name for column in table.columns}]
-            if missing:
-                raise ConfigError(
-                    f"{config.path}: overrides: the key of {table.ref} names {', '.join(missing)}: no such column",
-                    hint=f"Its columns are {', '.join(column.name for column in table.columns[:20])}.",
-                )
 
 
 def _wanted(config: Config, chosen: Chosen | None) -> Chosen:

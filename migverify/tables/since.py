@@ -311,10 +311,11 @@ class _Since:
         }  # fmt: skip
         where = ", ".join(f"{name} at {position}" for name, position in base["positions"].items())
         read = sum(int(result.details[name]) for name in ("keys", "pending", "doubt", "hot", "diverged"))
+        again = f"{read:,} {'key was' if read == 1 else 'keys were'} read again by this run"
         others = "" if base["run"] == run.run_id else f", those written before run {run.run_id} in the runs between"
         text = (
             f"{base['ranges']:,} {'range rests' if base['ranges'] == 1 else 'ranges rest'} on run {base['run']}"
-            f" ({where}), but for rows written since: {read:,} keys were read again by this run{others}"
+            f" ({where}), but for rows written since: {again}{others}"
         )
         gaps = (*(gap for gap in before.not_covered if gap.what != UNWRITTEN), NotCovered(UNWRITTEN, text))
         spots = (*result.blind_spots, *before.blind_spots, OUTSIDE.format(run=base["run"]))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from migverify.cli.main import run
+from migverify.cli.main import main, run
 from migverify.store.open import open_store
 from migverify_lab.servers import LabServer, LabServers
 from migverify_lab.session import connect
@@ -302,3 +302,23 @@ def test_tables_that_no_user_sees_are_no_match(databases: Databases, tmp_path: P
         execute(server, f"GRANT SELECT ON `{databases.name}`.* TO {quoted(user)}")
     code, report, messages = run_command(path)
     assert (code, report["verdict"]) == (1, "MISMATCH"), messages
+
+
+@pytest.mark.attack("guards", "both users see the same one of a database's tables; the others' ids end soon",
+                    "INCONCLUSIVE, and the grant that shows the rest")  # fmt: skip
+@pytest.mark.parametrize("guard", [("ids",), ("capacity", "--window", "10h", "--target-free", "1T", "--sample", "1")])
+def test_a_guard_over_tables_that_no_user_sees_does_not_pass(
+    databases: Databases, tmp_path: Path, user: str, guard: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    databases.both("CREATE TABLE seen (id BIGINT AUTO_INCREMENT PRIMARY KEY)",
+                   "CREATE TABLE unseen (id TINYINT AUTO_INCREMENT PRIMARY KEY) AUTO_INCREMENT = 127")  # fmt: skip
+    for server in (databases.pair.source, databases.pair.target):
+        execute(server, f"GRANT SELECT ON `{databases.name}`.seen TO {quoted(user)}")
+    path = config(tmp_path, databases, user)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ending:
+        main(["guard", *guard, "--config", str(path)])
+    shown = capsys.readouterr().out
+    assert ending.value.code == 3, shown
+    for side in ("source", "target"):
+        assert f"{side}: {user} may read a part of database {databases.name} only" in " ".join(shown.split())

@@ -169,6 +169,25 @@ def test_every_kind_matches_sound_data_and_finds_its_planted_fault(world: World)
                                    f"INSERT INTO {world.d}.{name} SELECT * FROM {world.d}.sound_{name}")  # fmt: skip
 
 
+@pytest.mark.parametrize("endpoint", ["source", "target"])
+def test_a_query_that_hits_its_time_limit_makes_its_rule_inconclusive(world: World, endpoint: str) -> None:
+    config = world.folder / "migverify.yaml"
+    config.write_text(config.read_text() + "limits: {rule_query_seconds: 0.1}\n")
+    path = world.rules("no_rows", "same_rows", no_rows="source: endless")
+    text = path.read_text()
+    crossed = " JOIN ".join(f"{world.d}.payments AS t{n}" for n in range(5))
+    endless = (
+        f'  endless: {{endpoint: {endpoint}, sql: "SELECT t0.id FROM {crossed} WHERE t0.id+t1.id+t2.id+t3.id+t4.id<0"'
+    )
+    path.write_text(text.replace("rules:\n", f"{endless}, key: [id]}}\nrules:\n"))
+    assert world.run(path) == 3
+    results = world.results()
+    assert results["same_rows"].verdict is Verdict.MATCH
+    assert results["no_rows"].verdict is Verdict.INCONCLUSIVE
+    assert "a query hit its time limit" in " ".join(results["no_rows"].reasons)
+    assert "limits.rule_query_seconds" in " ".join(results["no_rows"].reasons)
+
+
 @pytest.mark.parametrize("command", ["run", "watch", "check"])
 def test_everything_that_does_not_fit_is_told_at_once(
     world: World, command: str, capsys: pytest.CaptureFixture[str]

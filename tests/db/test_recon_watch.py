@@ -218,6 +218,10 @@ def test_a_kill_at_any_moment_neither_loses_nor_repeats_a_window(services: Datab
         assert store.load_run("last").verdict is Verdict.INCONCLUSIVE, "a watch that was killed is no verdict"
         with Watching(tmp_path, "--resume", "last") as watching:
             watching.wait_for(lambda s: found(s, "missing on target") == 2 and closed(s) >= 6)
+            with Watching(tmp_path, "--resume", "last") as second:
+                assert second.process.wait(60) == 2, "the watch lives: nobody else takes it over"
+                second.end()
+                assert f"is written by process {watching.process.pid} on" in "".join(second.said)
             services.target(writer.missing[60])
             watching.wait_for(lambda s: found(s, "late then matched") == 1)
             watching.end(signal.SIGTERM)

@@ -24,6 +24,12 @@ def test_labels_are_escaped() -> None:
     assert labels_text({"a": "\udce9"}) == r'{a="\\udce9"}'
 
 
+def test_control_characters_of_names_do_not_act_on_a_terminal() -> None:
+    assert labels_text({"a": "\x1b[2Jx\r\u202e\x9b"}) == r'{a="\\u001b[2Jx\\u000d\\u202e\\u009b"}'
+    assert labels_text({"a": "été 表 😀\u00a0"}) == '{a="été 表 😀\u00a0"}'
+    assert page([Metric("m", "a\x1b\nb", [])]) == "# HELP m a\\\\u001b\\nb\n# TYPE m gauge\n"
+
+
 def test_a_page() -> None:
     text = page([Metric("m", "What.\nMore", [({"a": "1"}, "2"), ({}, "NaN")]), Metric("empty", "None.", [])])
     assert text == (

@@ -27,7 +27,7 @@ from migverify.runbook.actions.action import (
     Outcome,
     Registry,
 )
-from migverify.runbook.record.process_lock import MARK, descendants
+from migverify.runbook.record.process_lock import MARK, descendants, marks_with
 from migverify.secrets import Secret, is_secret_name, remember, resolve_password, resolve_variable, scrub
 
 __all__ = ["Finished", "built_in", "endpoint_of", "passed_on", "reading", "run_program"]
@@ -118,7 +118,7 @@ def run_program(
     variables = {
         **(os.environ if own else passed_on(os.environ)), **(env or {}), "MIGVERIFY_RUN": context.run,
         "MIGVERIFY_STEP": context.step, "MIGVERIFY_ATTEMPT": str(context.attempt),
-        "MIGVERIFY_EPOCH": str(context.epoch), **({MARK: context.mark} if context.mark else {}),
+        "MIGVERIFY_EPOCH": str(context.epoch), **({MARK: marks_with(context.mark)} if context.mark else {}),
     }  # fmt: skip
     begun = time.monotonic()
     output, errors = _Output(kept), _Output(kept)

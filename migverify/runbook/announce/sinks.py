@@ -7,6 +7,7 @@ announcement may come twice, after a crash between sending and writing it down; 
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import json
 import os
@@ -240,11 +241,14 @@ def _print(stream: TextIO | None, message: Message, _canceled: threading.Event) 
 def _append(path: Path, message: Message, _canceled: threading.Event) -> None:
     line = f"{_clock(message.at)} [{message.id}] {message.text}\n".encode("utf-8", "replace")
     try:
-        with path.open("ab", buffering=0) as file:
+        # A link may lead to a file of somebody else, where the folder is one that others may write to.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "ab", buffering=0) as file:
             written = file.write(line)  # one write: lines of several runs do not mix
             os.fsync(file.fileno())
     except OSError as error:
-        raise SinkError(f"it cannot be written: {_why(error)}") from None
+        why = "it is a symbolic link, and is not followed" if error.errno == errno.ELOOP else _why(error)
+        raise SinkError(f"it cannot be written: {why}") from None
     if written != len(line):
         raise SinkError(f"only {written} of {len(line)} bytes could be written")
 

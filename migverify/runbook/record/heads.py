@@ -18,6 +18,7 @@ from typing import Any
 from migverify.errors import JournalError, StoreError
 from migverify.runbook.events import Event, EventKind
 from migverify.runbook.record.chain import JournalProblem
+from migverify.runbook.record.locks import open_own
 
 __all__ = [
     "HEADS",
@@ -139,12 +140,14 @@ def runs_begun(folder: Path) -> list[Head]:
 
     Raises StoreError: the list cannot be read.
     """
-    try:
-        return heads_in((folder / HEADS).read_text(encoding="utf-8", errors="replace"))
-    except FileNotFoundError:
+    path = folder / HEADS
+    if not path.exists() and not path.is_symlink():
         return []
+    try:
+        with os.fdopen(open_own(path, os.O_RDONLY), encoding="utf-8", errors="replace") as file:
+            return heads_in(file.read())
     except OSError as error:
-        raise StoreError(f"{folder / HEADS} cannot be read: {error.strerror}") from error
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def note_begun(folder: Path, first: Event) -> None:
@@ -154,7 +157,8 @@ def note_begun(folder: Path, first: Event) -> None:
     """
     line = head_text(Head(first.run, first.seq, first.sha)) + "\n"
     try:
-        with (folder / HEADS).open("a", encoding="utf-8") as file:
+        handle = open_own(folder / HEADS, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        with os.fdopen(handle, "a", encoding="utf-8") as file:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())

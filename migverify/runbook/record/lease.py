@@ -16,7 +16,6 @@ import os
 import socket
 import threading
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from migverify.codec import parse_json
 from migverify.errors import FencedError, StoreError, UsageError
@@ -27,7 +26,8 @@ from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.state import RunStatus, between
 from migverify.store.database import Connection, Database
-from migverify.store.journals import put_lease, read_lease
+from migverify.store.leases import put_lease, read_lease
+from migverify.store.process import has_ended, identity
 
 __all__ = ["LIFE", "TOLERANCE", "Lease", "LeaseRecord", "LeaseWatch", "RunLease", "SeenLease", "lease_of", "take"]
 
@@ -112,20 +112,6 @@ def lease_of(record: RunRecord) -> LeaseRecord:
     return LeaseRecord(record.journal.database, record.journal.run)
 
 
-def _process(pid: int) -> str:
-    """Return pid, namespace and start of a process, so that a number that was given again is another one."""
-    try:
-        space = str(Path(f"/proc/{pid}/ns/pid").readlink())
-        facts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        state, started = facts[0], facts[19]
-        threads = sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
-    except (OSError, IndexError):
-        return ""
-    if state == "Z" and threads == 1:
-        return ""  # nothing of it runs any more; its parent has not asked yet how it ended
-    return f"{pid} {space} {started}"
-
-
 class LeaseWatch:
     """Watches the lease of a run from outside until its holder is certainly gone.
 
@@ -152,7 +138,7 @@ class LeaseWatch:
             self._since = now
         self._seen = seen
         # The journal names the process: its holder may have died before it could write the lease.
-        if _died_here(*status.executor_at, now):
+        if has_ended(*status.executor_at, own_boot=now.boot):
             return f"its process on {status.executor_at[0]} has ended"
         if self.seconds_left() > 0:
             return ""
@@ -168,14 +154,6 @@ class LeaseWatch:
         # The store's clock says at once for how long there was no beat. It may have been set: a look of one's own,
         # over two beats and more, has to say the same.
         return max(0.0, life + TOLERANCE - self._seen.age, life / 2 + TOLERANCE - still)
-
-
-def _died_here(host: str, boot: str, process: str, now: Moment) -> bool:
-    if boot != now.boot or host != socket.gethostname() or not process:
-        return False
-    pid, space, _ = process.split(" ")
-    own = _process(os.getpid())
-    return own.split(" ")[1:2] == [space] and _process(int(pid)) != process
 
 
 class RunLease:
@@ -270,7 +248,7 @@ def take(
         data: dict[str, object] = {"epoch": status.epoch + 1, "person": who}
         if status.executor:
             data |= _takeover(status, who, reason, watch or LeaseWatch(record), now)
-        here = {"host": socket.gethostname(), "boot": now.boot, "process": _process(os.getpid())}
+        here = {"host": socket.gethostname(), "boot": now.boot, "process": identity()}
         data |= here
         taken.append(Lease(status.epoch + 1, holder, who, beat=0, life=life, **here))
         return [Draft(EventKind.LEASE, holder, data=data)]

@@ -4,6 +4,10 @@ An effect is carried out by a process of its own, which goes on when the executo
 and so does everything that inherits its handle. Every program that it starts has a mark in its environment, which also
 finds what closes its handles or leaves its session. A program that is meant to go on (a service) is started with
 ``MIGVERIFY_EFFECT=service``. What a statement of the effect runs on is in the effect's record before it is sent.
+
+A run that an effect starts has effects of its own: their programs have the marks of all, outermost first
+(``OUTER,INNER``), and each effect waits for them. Where that run was started as a service (``service,INNER``),
+``INNER`` alone does.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +36,7 @@ __all__ = [
     "adopt_orphans",
     "at_work",
     "descendants",
+    "marks_with",
     "note_statement",
     "process_lock",
     "read_record",
@@ -152,6 +157,12 @@ def descendants(mark: str) -> list[Process]:
     return list(_processes(mark, parent=os.getpid()))
 
 
+def marks_with(mark: str) -> str:
+    """Return the marks of a program that this process starts for an effect: its own, and those of the outer effects."""
+    marks = [one for one in os.environ.get(MARK, "").split(",") if one]
+    return ",".join(marks if mark in marks else [*marks, mark])
+
+
 def adopt_orphans() -> None:
     """Have processes whose parent ended become this process's children, so that none is out of sight."""
     import ctypes
@@ -160,40 +171,65 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A process as /proc lists it; ``marks`` is empty where it has none or is another account's."""
+
+    folder: Path
+    words: bytes
+    parent: int
+    marks: tuple[str, ...]
+
+    def is_marked(self, mark: str) -> bool:
+        """Whether it works for an effect, as far as its marks say."""
+        return mark in self.marks and SERVICE not in self.marks[self.marks.index(mark) :]
+
+    def is_service(self, mark: str) -> bool:
+        """Whether an effect does not wait for it: it, or a run that it belongs to, was started as a service."""
+        return SERVICE in self.marks and not self.is_marked(mark)
+
+
 def _processes(mark: str, lock: Path | None = None, parent: int = 0) -> Iterator[Process]:
-    marked, service = f"{MARK}={mark}".encode(), f"{MARK}={SERVICE}".encode()
-    folders = [one for one in _PROC.iterdir() if one.name.isdigit()] if _PROC.is_dir() else []
-    family = _family(folders, parent) if parent else frozenset()
-    for folder in folders:
-        pid = int(folder.name)
-        try:
-            words = (folder / "cmdline").read_bytes()
-        except OSError:
+    listed = _listed()
+    family = _family(listed, parent, mark) if parent else frozenset()
+    for pid, one in listed.items():
+        # One that has ended and was not asked how has no words.
+        if not one.words or pid == os.getpid() or one.is_service(mark):
             continue
-        if not words or pid == os.getpid():
-            continue  # one that has ended and was not asked how has no words
-        try:
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            variables = []  # of another account
-        if service in variables:
-            continue
-        if pid in family or marked in variables or (lock is not None and _has_open(folder, lock)):
-            text = shlex.join(words.rstrip(b"\0").decode("utf-8", "replace").split("\0"))
+        if pid in family or one.is_marked(mark) or (lock is not None and _has_open(one.folder, lock)):
+            text = shlex.join(one.words.rstrip(b"\0").decode("utf-8", "replace").split("\0"))
             yield Process(pid, text if len(text) <= _COMMAND else f"{text[:_COMMAND]}...")
 
 
-def _family(folders: list[Path], parent: int) -> frozenset[int]:
-    """Return the descendants of a process."""
-    parents = {}
-    for folder in folders:
-        with suppress(OSError, IndexError, ValueError):
-            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-    found, known = set[int](), {parent}
+def _listed() -> dict[int, _Listed]:
+    """Return the processes of this machine by their ids."""
+    listed = {}
+    for folder in _PROC.iterdir() if _PROC.is_dir() else ():
+        if folder.name.isdigit():
+            with suppress(OSError, IndexError, ValueError):  # it has ended meanwhile
+                words = (folder / "cmdline").read_bytes()
+                parent = int((folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+                listed[int(folder.name)] = _Listed(folder, words, parent, _marks_of(folder))
+    return listed
+
+
+def _marks_of(folder: Path) -> tuple[str, ...]:
+    try:
+        variables = (folder / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return ()  # of another account
+    begin = f"{MARK}=".encode()
+    return next((tuple(one[len(begin) :].decode("utf-8", "replace").split(","))
+                 for one in variables if one.startswith(begin)), ())  # fmt: skip
+
+
+def _family(listed: Mapping[int, _Listed], parent: int, mark: str) -> frozenset[int]:
+    """Return the descendants of a process; what a service started belongs to the service."""
+    known, family = {parent}, set[int]()
     while known:
-        known = {pid for pid, of in parents.items() if of in known} - found
-        found |= known
-    return frozenset(found)
+        known = {pid for pid, one in listed.items() if one.parent in known and not one.is_service(mark)} - family
+        family |= known
+    return frozenset(family)
 
 
 def _has_open(process: Path, path: Path) -> bool:

@@ -8,11 +8,12 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from migverify.config.urls import check_store_url
 from migverify.errors import StoreError, UsageError
+from migverify.files import written_whole
 from migverify.model import Tls
 from migverify.runbook.clock import Clock, system_clock
 from migverify.runbook.events import Event
@@ -143,7 +144,8 @@ class RunStore:
         end = journal.end()
         with tempfile.TemporaryDirectory(prefix="migverify-") as folder:
             path = Path(folder) / NAME
-            last = _copy(journal, path)
+            with path.open("wb") as file:
+                last = _copy(journal, file)
             problems = verify_run(path)
         if end is not None and last < end.events:
             problems.append(JournalProblem(last + 1, f"cut off: the run has {end.events} events, and {last} are there"))
@@ -152,8 +154,13 @@ class RunStore:
     def export(self, run: str, path: Path) -> None:
         """Write a run's journal to a file, line by line as it is; ``verify_run`` judges that file."""
         journal = self.open_journal(run)
-        with _written_whole(path) as fresh:
-            _copy(journal, fresh)
+        try:
+            with written_whole(path) as file:
+                _copy(journal, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
     def _journal(self, run: str, runbook: str = "", *, first: bool = False) -> RunJournal:
         if first:
@@ -203,31 +210,11 @@ def check_id(run: str) -> str:
     return run
 
 
-@contextmanager
-def _written_whole(path: Path) -> Iterator[Path]:
-    """Lend a path beside the one that is meant, and move it there when everything is written.
-
-    Raises StoreError: it cannot be written; an older file of that name stays as it was.
-    """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield fresh
-        with fresh.open("rb") as file:
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):  # it is where it belongs, or what kept it from being made was said above
-            fresh.unlink()
-
-
-def _copy(journal: RunJournal, path: Path) -> int:
+def _copy(journal: RunJournal, file: BinaryIO) -> int:
     count = 0
-    with path.open("wb") as file:
-        for line in journal.lines():
-            file.write(line)
-            count += 1
+    for line in journal.lines():
+        file.write(line)
+        count += 1
     return count
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from migverify.codec import parse_json
 from migverify.errors import StoreError
 from migverify.runbook.actions.action import ActionResult, Context, Outcome, Registry
-from migverify.runbook.record.process_lock import MARK, adopt_orphans, read_record, write_record
+from migverify.runbook.record.process_lock import MARK, adopt_orphans, marks_with, read_record, write_record
 from migverify.secrets import remember_environment, without_secrets
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def in_own_process(
     process = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", __spec__.name if __spec__ is not None else __name__], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=(context.handle,),
-        env={**os.environ, MARK: context.mark},
+        env={**os.environ, MARK: marks_with(context.mark)},
     )  # fmt: skip
     begun = _begun(process, request, may_begin)
     asked = False

@@ -248,16 +248,17 @@ def stickiness(measured: TrafficMeasurement, *, writes: bool, predicts: bool) ->
     repeated = sum(one.old + one.new > 1 for one in total.keys.keys.values())
     back, at_once = _moved(measured, total.keys)
     faults = [
-        (both, "keys were on both sides at one share"),
-        (total.unforeseen, "requests went elsewhere than the hash of their key says"),
-        (back, "keys moved against the change"),
-        (at_once if writes else 0, "keys had writes under way on both sides at once while the share changed"),
-        (total.keyless if writes else 0, "writes had no key"),
+        (both, "key was", "keys were", "on both sides at one share"),
+        (total.unforeseen, "request", "requests", "went elsewhere than the hash of their key says"),
+        (back, "key", "keys", "moved against the change"),
+        (at_once if writes else 0, "key", "keys", "had writes under way on both sides at once while the share changed"),
+        (total.keyless if writes else 0, "write", "writes", "had no key"),
     ]
-    problems = [f"{count} {what}" for count, what in faults if count]
+    problems = [f"{count} {one if count == 1 else many} {what}" for count, one, many, what in faults if count]
     if problems:
         return "fail", "; ".join(problems)
-    said = f"{len(total.keys.keys)} keys, {repeated} of them more than once, each on one side"
+    keys = len(total.keys.keys)
+    said = f"{keys} {'key' if keys == 1 else 'keys'}, {repeated} of them more than once, each on one side"
     if repeated < MIN_REPEATED:
         return "inconclusive", f"{said}: fewer than {MIN_REPEATED} came again"
     hashed = ", all where their hash says" if predicts else ""

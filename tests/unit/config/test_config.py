@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,40 @@ def test_mistakes(tmp_path: Path, text: str, expected: str) -> None:
     message = str(refused(tmp_path, text))
     assert "migverify.yaml" in message
     assert expected in message or expected.replace(" - ", "\n  ") in message
+
+
+def test_aliases_that_repeat_too_much_are_refused_at_once(tmp_path: Path) -> None:
+    lines = [f"x0: &x0 [{', '.join('lol' for _ in range(10))}]"]
+    lines += [f"x{n}: &x{n} [{', '.join(f'*x{n - 1}' for _ in range(10))}]" for n in range(1, 12)]
+    begun = time.process_time()
+    message = str(refused(tmp_path, SMALL + "\n".join(lines)))
+    assert time.process_time() - begun < 2.0
+    assert "migverify.yaml:8:5: more than 1,000,000 values, counted with what its aliases repeat" in message
+    deep = "\n".join(["x0: &x0 [a]", *(f"x{n}: &x{n} [*x{n - 1}]" for n in range(1, 2000))])
+    assert "nested deeper than 64 levels by its aliases" in str(refused(tmp_path, SMALL + deep))
+    assert "leads back into itself" in str(refused(tmp_path, SMALL + "x: &a {<<: {y: [1, *a]}}"))
+
+
+def test_aliases_repeat_what_they_name(tmp_path: Path) -> None:
+    shared = (
+        SMALL
+        + "limits: &l {retries: 3}\ntables: {include: &i [a.b], exclude: *i}\nrecheck: {<<: [{delay: 1}, {rounds: 4}]}"
+    )
+    config = load(tmp_path, shared)
+    assert [one.text for one in config.tables.exclude] == ["a.b"]
+    assert (config.recheck.delay, config.recheck.rounds) == (1, 4)
+
+
+def test_queries_of_rules_have_a_time_limit_where_the_endpoint_has_none(tmp_path: Path) -> None:
+    own = SMALL.replace('db1"', 'db1", query_seconds: 7')
+    assert [one.query_seconds for one in load(tmp_path, own).rule_endpoints] == [7, 3600]
+    shorter = load(tmp_path, own + "limits: {rule_query_seconds: 60}")
+    assert [one.query_seconds for one in shorter.rule_endpoints] == [7, 60]
+    assert [one.query_seconds for one in shorter.all_endpoints] == [7, 0]
+    none = load(tmp_path, SMALL + "limits: {rule_query_seconds: 0}")
+    assert [one.query_seconds for one in none.rule_endpoints] == [0, 0]
+    assert describe(none)["limits"]["rule_query_seconds"] == 0
+    assert "rule_query_seconds" not in describe(load(tmp_path, SMALL))["limits"]
 
 
 def test_missing_file_points_at_init(tmp_path: Path) -> None:

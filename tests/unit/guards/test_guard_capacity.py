@@ -256,7 +256,7 @@ def test_connections(store: ResultStore, used: int, state: AnswerState) -> None:
 
 
 @pytest.mark.parametrize(
-    ("free", "state"), [(None, AnswerState.WARN), (3 << 30, AnswerState.FAIL), (4 << 30, AnswerState.PASS)]
+    ("free", "state"), [(None, AnswerState.INCONCLUSIVE), (3 << 30, AnswerState.FAIL), (4 << 30, AnswerState.PASS)]
 )
 def test_room(store: ResultStore, free: int | None, state: AnswerState) -> None:
     target = have("target", sizes=Sizes({}, "", ""))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import shlex
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.guards.ids import _answer, _todo
 from migverify.guards.ids_model import DAY, IdKind, IdLimits, IdReading, IdSpace, as_json, judged, projected
 from migverify.guards.ids_snowflake import overlapping, snowflake
 from migverify.guards.layouts import INSTAGRAM, SONYFLAKE, TWITTER, moment_text
@@ -66,6 +68,14 @@ def test_judgment(given_space: IdSpace, state: AnswerState, words: str) -> None:
     assert (found, words in reason) == (state, True), reason
     document = as_json(told, IdLimits(), NOW)
     assert document["verdict"] == ("pass" if state is AnswerState.WARN else state.value)
+
+
+def test_the_command_that_a_doubt_asks_for_can_be_pasted_into_a_shell() -> None:
+    """Names of tables and columns are not ours."""
+    doubtful = replace(space(1), table="d.a b", column="$(touch x)", doubts=("no layout fits",))
+    words = _answer(doubtful, IdLimits(), NOW).todo.partition(": ")[2].partition(", or")[0]
+    assert shlex.split(words) == ["--layout", "d.a b.$(touch x)=41/10/12:ms:2020-01-01"]
+    assert "'" not in _todo(replace(space(1), doubts=("no layout fits",))), "a plain name needs no quotes"
 
 
 def test_javascript_clients_can_be_made_to_count() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -149,13 +151,90 @@ def test_a_daemon_beyond_the_time_limit_is_named_and_holds_the_run_for_two(tmp_p
 
 def test_a_service_that_is_meant_to_go_on_is_not_waited_for(tmp_path: Path) -> None:
     go, done = tmp_path / "go", tmp_path / "done"
-    inner = hook(f"while not Path({str(go)!r}).exists():\n    time.sleep(0.01)")
+    # It ends with the folder of the test, too, which may be gone before it looks again.
+    inner = hook(f"while not Path({str(go)!r}).exists() and Path({str(tmp_path)!r}).exists():\n    time.sleep(0.01)")
     code = f"""
 subprocess.Popen({inner!r}, start_new_session=True, env={{**os.environ, 'MIGVERIFY_EFFECT': 'service'}})
 Path({str(done)!r}).touch()"""
     record, executor = begin(tmp_path, runbook(hooked(code, done)))
     settled(record, executor, "the review", lambda: state_of(record) is StepState.AWAITING_REVIEW)
     go.touch()
+
+
+_NESTED = """
+import time
+from pathlib import Path
+from tests.unit.runbook_effects import begin, hook, hooked
+from tests.unit.runbook_runs import runbook
+
+folder = Path({folder!r})
+code = f"Path({{str(folder / 'begun')!r}}).touch()\\n"
+code += f"while not Path({{str(folder / 'go')!r}}).exists() and Path({{str(folder)!r}}).exists(): time.sleep(0.01)"
+_, executor = begin(folder / "nested", runbook(hooked(code, folder / "nobody")))
+while True:
+    executor.tick()
+    time.sleep(0.01)
+"""
+
+
+def nested_run(folder: Path, outer: str) -> str:
+    """Return a hook that starts a run with an effect of its own, and ends once that is under way."""
+    program = [sys.executable, "-c", _NESTED.format(folder=str(folder))]
+    environment = f"{{**os.environ, 'PYTHONPATH': {os.pathsep.join(sys.path)!r}, **{outer}}}"
+    return f"""
+program = subprocess.Popen({program!r}, start_new_session=True, env={environment})
+Path({str(folder / "pid")!r}).write_text(str(program.pid))
+while not Path({str(folder / "begun")!r}).exists():
+    time.sleep(0.01)
+Path({str(folder / "done")!r}).touch()
+"""
+
+
+def end_nested(folder: Path) -> None:
+    """End a nested run and its effect."""
+    with suppress(ProcessLookupError):
+        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+    (folder / "go").touch()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_run_that_an_effect_starts_as_a_service_does_not_hold_the_effect_by_its_own(
+    tmp_path: Path, killed: bool
+) -> None:
+    """The effect of the inner run is a descendant, and one that the outer effect adopts when its executor is killed."""
+    code = nested_run(tmp_path, "{'MIGVERIFY_EFFECT': 'service'}")
+    if killed:
+        code += f"os.kill(program.pid, 9)\n{WAIT.format(go=str(tmp_path / 'end'))}"
+    record, executor = begin(tmp_path, runbook(hooked(code, tmp_path / "done", timeout=15.0)))
+    try:
+        wait_for(lambda: (executor.tick(), (tmp_path / "done").exists())[1], "the nested effect")
+        inner = processes(files_of(tmp_path / "nested"))
+        assert len(inner) >= 2
+        assert not set(inner) & set(processes(files_of(tmp_path)))
+        (tmp_path / "end").touch()
+        settled(record, executor, "the review", lambda: state_of(record) is StepState.AWAITING_REVIEW)
+        assert EventKind.UNKNOWN not in {one.kind for one in record.journal.events()}, "it was not waited for"
+        assert processes(files_of(tmp_path / "nested")), "the nested effect goes on"
+    finally:
+        end_nested(tmp_path)
+
+
+def test_a_nested_effect_is_waited_for_although_the_executor_of_its_run_is_killed(tmp_path: Path) -> None:
+    """It has the marks of both effects."""
+    record, executor = begin(tmp_path, runbook(hooked(nested_run(tmp_path, "{}"), tmp_path / "done")))
+    try:
+        wait_for(lambda: (executor.tick(), (tmp_path / "done").exists())[1], "the nested effect")
+        inner = processes(files_of(tmp_path / "nested"))
+        assert len(inner) >= 2
+        assert set(inner) <= set(processes(files_of(tmp_path)))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    for _ in range(50):
+        executor.tick()
+    assert state_of(record) is StepState.RUNNING
+    (tmp_path / "go").touch()
+    settled(record, executor, "the review", lambda: state_of(record) is StepState.AWAITING_REVIEW)
 
 
 @pytest.mark.attack(

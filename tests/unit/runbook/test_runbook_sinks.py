@@ -149,6 +149,19 @@ def test_a_file_gets_a_line_with_time_and_id(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == [f"2027-01-15T08:00:00Z [r1/7] {MESSAGE.text}"] * 2
 
 
+@pytest.mark.attack(
+    "runbook", "A link is put where the announcements of a run are appended to a file",
+    "it is refused, and the file behind it is untouched",
+)  # fmt: skip
+def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
+    victim, path = tmp_path / "victim", tmp_path / "log"
+    victim.write_text("mine")
+    path.symlink_to(victim)
+    error = refusal(open_sink(Sink(name="log", kind="file", arguments={"path": str(path)})))
+    assert error.reason == "it cannot be written: it is a symbolic link, and is not followed"
+    assert victim.read_text() == "mine"
+
+
 def test_a_file_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
     error = refusal(open_sink(Sink(name="log", kind="file", arguments={"path": str(tmp_path / "no" / "log")})))
     assert (error.reason, error.final) == ("it cannot be written: No such file or directory", False)

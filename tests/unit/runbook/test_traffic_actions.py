@@ -196,10 +196,10 @@ def test_a_key_that_moves_with_the_change_is_sticky() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "says"),
     [
-        ([was("k", "new")], [line(1005, "k", "old")], "1 keys moved against the change"),
-        ([], [line(1005, "k", "old"), line(1006, "k", "new")], "1 keys were on both sides"),
+        ([was("k", "new")], [line(1005, "k", "old")], "1 key moved against the change"),
+        ([], [line(1005, "k", "old"), line(1006, "k", "new")], "1 key was on both sides"),
         ([was("k", "old", 1005.5)], [line(1005.4, "k", "new")], "under way on both sides at once"),
-        ([], [line(1005, "", "old")], "1 writes had no key"),
+        ([], [line(1005, "", "old")], "1 write had no key"),
     ],
 )
 def test_a_key_on_two_sides_is_found(before: list[bytes], now: list[bytes], says: str) -> None:
