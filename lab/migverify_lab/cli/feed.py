@@ -166,5 +166,5 @@ def _tell_ending(running: ReverseFeed) -> None:
     typer.echo(json.dumps({
         "resolved": running.watermark, "rows": running.emitter.rows,
         "applied": str(running.applier.status.at) if running.applier is not None else "",
-        "standing": [difference_dict(one) for one in running.standing()],
+        "standing": [difference_dict(difference) for difference in running.standing()],
     }, ensure_ascii=False))  # fmt: skip

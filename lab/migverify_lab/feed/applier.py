@@ -45,7 +45,7 @@ _LENGTH = 8
 def feed_user(server: LabServer, user: str, databases: Sequence[str]) -> LabServer:
     """Return MySQL as the applier's user, which is made where it does not exist, with what it needs on databases."""
     names = (*databases, CHECKPOINTS.partition(".")[0])
-    grants = [f"GRANT {GRANTS} ON {quote_name(one)}.* TO {quote_name(user)}" for one in names]
+    grants = [f"GRANT {GRANTS} ON {quote_name(database)}.* TO {quote_name(user)}" for database in names]
     with connect(server) as connection:
         execute(connection, f"CREATE USER IF NOT EXISTS {quote_name(user)}", *grants)
     return replace(server, user=user)

@@ -55,7 +55,10 @@ class CanalEncoder:
 
     def batch(self, events: Sequence[Event]) -> list[EncodedMessage]:
         """Return one message for each event."""
-        return [EncodedMessage(None, self._row(one) if isinstance(one, RowEvent) else self._ddl(one)) for one in events]
+        return [
+            EncodedMessage(None, self._row(event) if isinstance(event, RowEvent) else self._ddl(event))
+            for event in events
+        ]
 
     def resolved(self, timestamp: int) -> EncodedMessage:
         """Return the watermark: every change below it was sent."""
@@ -92,13 +95,13 @@ class CanalEncoder:
 
     def _layout(self, table: FeedTable) -> _Layout:
         """Return names, types and codes of a table's columns; a code of 0 depends on the value."""
-        known = self._layouts.get(table.name)
-        if known is None or known[0] is not table:
+        layout = self._layouts.get(table.name)
+        if layout is None or layout[0] is not table:
             columns = table.columns
             codes = [0 if column.base in _INTEGERS and column.unsigned else _code(column.base) for column in columns]
-            known = table, ([column.name for column in columns], [self._type(column) for column in columns], codes)
-            self._layouts[table.name] = known
-        return known[1]
+            layout = table, ([column.name for column in columns], [self._type(column) for column in columns], codes)
+            self._layouts[table.name] = layout
+        return layout[1]
 
     def _type(self, column: FeedColumn) -> str:
         return column.type if self.full_types else f"{column.base} unsigned" if column.unsigned else column.base

@@ -55,9 +55,9 @@ class Emitter:
             self._pending = [event for event in self._pending if event.commit > resolved]
         ready.sort(key=lambda event: event.commit)
         deliveries = self.faults.deliver(ready)
-        self._send([one for one in deliveries if not one.late])
+        self._send([delivery for delivery in deliveries if not delivery.late])
         self.output.resolve(resolved)
-        self._late += [one for one in deliveries if one.late]
+        self._late += [delivery for delivery in deliveries if delivery.late]
         self.rows += sum(isinstance(event, RowEvent) for event in ready)
 
     @property
@@ -66,15 +66,15 @@ class Emitter:
         return bool(self._late)
 
     def _send_late(self, resolved: int) -> None:
-        due = [one for one in self._late if one.behind <= self.applied()]
+        due = [delivery for delivery in self._late if delivery.behind <= self.applied()]
         if not due:
             return
         self._send(due)
         self.output.resolve(resolved)
-        for one in due:
-            if isinstance(one.event, RowEvent):
-                self.faults.sent_late(one.event)
-        self._late = [one for one in self._late if one not in due]
+        for delivery in due:
+            if isinstance(delivery.event, RowEvent):
+                self.faults.sent_late(delivery.event)
+        self._late = [delivery for delivery in self._late if delivery not in due]
 
     def _send(self, deliveries: Sequence[SentChange]) -> None:
         """Send rows to their partitions, and a DDL to all of them between the rows before and behind it."""

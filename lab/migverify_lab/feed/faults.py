@@ -169,7 +169,7 @@ class CarrierFaults:
             deliveries = self._act(rule, counted, event, former)
             if deliveries is not None:
                 differences = tuple(self.ledger.track(change, [change] if deliveries else []))
-                if not any(one.late for one in deliveries):
+                if not any(item.late for item in deliveries):
                     self._record_row(rule.fault, event, () if rule.fault in _HARMLESS else differences)
                 return deliveries
         self.ledger.track(change, [change])
@@ -225,7 +225,7 @@ class CarrierFaults:
         self, fault: FeedFault, table: str, op: str, key: dict[str, str | None],
         differences: tuple[RowDifference, ...], commit: int, sql: str = "",
     ) -> None:  # fmt: skip
-        columns = tuple(dict.fromkeys(column for one in differences for column in one.columns))
+        columns = tuple(dict.fromkeys(column for item in differences for column in item.columns))
         self.faults_done.append(FaultDone(len(self.faults_done) + 1, fault, table, op, key, columns, differences,
                                           str(tso_position(commit)), str(commit), sql))  # fmt: skip
 
@@ -243,9 +243,9 @@ def _across_keys(sent: Sequence[SentChange]) -> list[SentChange]:
         if isinstance(delivery.event, RowEvent):
             groups[-1].setdefault((delivery.event.table.name, delivery.event.key), []).append(delivery)
             continue
-        ordered += [one for group in reversed(groups.pop().values()) for one in group] + [delivery]
+        ordered += [item for group in reversed(groups.pop().values()) for item in group] + [delivery]
         groups.append({})
-    return ordered + [one for group in reversed(groups.pop().values()) for one in group]
+    return ordered + [item for group in reversed(groups.pop().values()) for item in group]
 
 
 _OTHER_SIDE = {
@@ -261,4 +261,4 @@ def as_feed(done: FaultDone) -> FaultDone:
 
 def as_pair(differences: Iterable[RowDifference]) -> list[RowDifference]:
     """Return differences of the feed's direction as a verification of the pair names them: MySQL is the source."""
-    return [replace(one, kind=_OTHER_SIDE.get(one.kind, one.kind)) for one in differences]
+    return [replace(item, kind=_OTHER_SIDE.get(item.kind, item.kind)) for item in differences]

@@ -30,8 +30,8 @@ def write_rows(server: LabServer, rule: FeedRule, seed: int, number: int = 0) ->
     done: list[FaultDone] = []
     with connect(server) as connection:
         table = read_table(connection, database, name)
-        wanted = rule.rule.column
-        usable = [one for one in table.plain if one.family in _CHANGES and wanted in ("", one.name)]
+        column_name = rule.rule.column
+        usable = [part for part in table.plain if part.family in _CHANGES and column_name in ("", part.name)]
         if not usable or not table.key:
             raise LabError(f"{database}.{name} has no column that can be changed by key", hint="Name another table.")
         column = usable[0]
@@ -44,14 +44,14 @@ def write_rows(server: LabServer, rule: FeedRule, seed: int, number: int = 0) ->
                            hint="Write rows first.")  # fmt: skip
         connection.begin()
         for row in chosen:
-            values = [one.parse(value) for one, value in zip(table.key, row, strict=True)]
-            where = " AND ".join(f"{one.quoted} = {one.literal(value)}"
-                                 for one, value in zip(table.key, values, strict=True))  # fmt: skip
+            values = [part.parse(value) for part, value in zip(table.key, row, strict=True)]
+            where = " AND ".join(f"{part.quoted} = {part.literal(value)}"
+                                 for part, value in zip(table.key, values, strict=True))  # fmt: skip
             with connection.cursor() as cursor:
                 cursor.execute(f"UPDATE {table.quoted} SET {column.quoted} = {new} WHERE {where}")  # noqa: S608
             key = tuple(show(value) for value in values)
             difference = RowDifference(f"{database}.{name}", key, DiffKind.VALUE_DIFFERS, (column.name,))
-            names = {one.name: text for one, text in zip(table.key, key, strict=True)}
+            names = {part.name: text for part, text in zip(table.key, key, strict=True)}
             done.append(FaultDone(number + len(done) + 1, rule.fault, f"{database}.{name}", "update", names,
                                   (column.name,), (difference,), str(tso_position(0)), ""))  # fmt: skip
         connection.commit()

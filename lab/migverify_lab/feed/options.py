@@ -78,7 +78,7 @@ class FeedOptions:
     def covers(self, name: str) -> bool:
         """Whether a table is reported by the feed's own connections."""
         database = name.partition(".")[0]
-        return name not in self.polled and any(one in (f"{database}.*", name) for one in self.tables)
+        return name not in self.polled and any(pattern in (f"{database}.*", name) for pattern in self.tables)
 
     @property
     def databases(self) -> tuple[str, ...]:

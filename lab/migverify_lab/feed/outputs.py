@@ -56,12 +56,12 @@ class KafkaOutput:
 
         settings: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 2}
         admin = AdminClient(settings)
-        known = admin.list_topics(timeout=FLUSH_SECONDS).topics
-        if topic not in known:
+        topics = admin.list_topics(timeout=FLUSH_SECONDS).topics
+        if topic not in topics:
             made = NewTopic(topic, partitions, 1, config={"max.message.bytes": str(LONGEST)})
             for future in admin.create_topics([made]).values():
                 future.result()
-        self.partitions = len(known[topic].partitions) if topic in known else partitions
+        self.partitions = len(topics[topic].partitions) if topic in topics else partitions
         self._encoder, self._topic = encoder, topic
         self._producer = Producer({**settings, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000,
                                    "message.max.bytes": LONGEST})  # fmt: skip
@@ -211,20 +211,23 @@ class StorageOutput:
 
 def _schema_column(table: FeedTable, place: int) -> dict[str, str]:
     column = table.columns[place]
-    found = {"ColumnName": column.name, "ColumnType": column.base.upper() + (" UNSIGNED" if column.unsigned else "")}
+    described = {
+        "ColumnName": column.name,
+        "ColumnType": column.base.upper() + (" UNSIGNED" if column.unsigned else ""),
+    }
     numbers = column.type.partition("(")[2].partition(")")[0].split(",") if column.base not in ("enum", "set") else []
     if numbers and numbers[0].strip().isdigit():
         if column.base in _LENGTHS:
-            found["ColumnLength"] = numbers[0]
+            described["ColumnLength"] = numbers[0]
         elif column.base in ("time", "datetime", "timestamp"):
-            found["ColumnScale"] = numbers[0]
+            described["ColumnScale"] = numbers[0]
         else:
-            found |= dict(zip(("ColumnPrecision", "ColumnScale"), numbers, strict=False))
+            described |= dict(zip(("ColumnPrecision", "ColumnScale"), numbers, strict=False))
     if not column.nullable:
-        found["ColumnNullable"] = "false"
+        described["ColumnNullable"] = "false"
     if column.in_key:
-        found["ColumnIsPk"] = "true"
-    return found
+        described["ColumnIsPk"] = "true"
+    return described
 
 
 def _put(path: Path, raw: bytes) -> None:

@@ -218,10 +218,10 @@ class ReverseFeed:
 
     def standing(self) -> list[RowDifference]:
         """Return what differs now because of the faults, as a verification of the pair names it (MySQL: source)."""
-        found = self.emitter.faults.ledger.standing()
+        differences = self.emitter.faults.ledger.standing()
         if self.applier is not None:
-            found += self.applier.injector.standing()
-        return [*as_pair(found), *(one for done in self._old_side for one in done.differences)]
+            differences += self.applier.injector.standing()
+        return [*as_pair(differences), *(difference for done in self._old_side for difference in done.differences)]
 
     # --- the thread that sends ------------------------------------------------------------------------------------
 

@@ -144,10 +144,10 @@ class FedConnection:
         """
         changes = [change for touched in self._touched.values() for change in self._images(touched)]
         self._commit()
-        found = json.loads(query(self._connection, "SELECT @@tidb_last_txn_info")[0][0])
-        if found.get("error"):
-            raise LabError(f"TiDB says of the commit: {found['error']}", hint="Look at TiDB's log.")
-        commit = int(found["commit_ts"])
+        info = json.loads(query(self._connection, "SELECT @@tidb_last_txn_info")[0][0])
+        if info.get("error"):
+            raise LabError(f"TiDB says of the commit: {info['error']}", hint="Look at TiDB's log.")
+        commit = int(info["commit_ts"])
         self._in_doubt = False
         if commit:
             self._timestamps.see(commit)
@@ -263,7 +263,7 @@ class FedConnection:
 
     def _by_key(self, table: FeedTable, keys: Sequence[tuple[str, ...]], *, lock: bool = True) -> dict[Texts, Texts]:
         names = [quote_name(table.columns[place].name) for place in table.key]
-        found: dict[Texts, Texts] = {}
+        rows: dict[Texts, Texts] = {}
         for start in range(0, len(keys), _CHUNK):
             part = keys[start : start + _CHUNK]
             if len(names) == 1:
@@ -271,8 +271,8 @@ class FedConnection:
             else:
                 listed = ", ".join(f"({', '.join(key)})" for key in part)
                 condition = f"({', '.join(names)}) IN ({listed})"
-            found |= self._where(table, condition, lock=lock)
-        return found
+            rows |= self._where(table, condition, lock=lock)
+        return rows
 
     def _where(self, table: FeedTable, condition: str, *, lock: bool = True) -> dict[Texts, Texts]:
         """Read rows with what this transaction wrote, locked and as they are now; rows that it made need no lock."""

@@ -15,13 +15,13 @@ from migverify.errors import LabError, UsageError
 from migverify.model import DiffKind
 from migverify_lab.feed import canal, open_protocol, values
 from migverify_lab.feed.emitter import Dispatch, Emitter
-from migverify_lab.feed.faults import CarrierFaults, FeedFault, as_pair, parse_feed_fault
+from migverify_lab.feed.faults import CarrierFaults, FeedFault, as_pair, change_of, parse_feed_fault
 from migverify_lab.feed.model import DdlEvent, Event, FeedColumn, FeedTable, RowEvent
 from migverify_lab.feed.options import FeedOptions
 from migverify_lab.feed.polling import differences
 from migverify_lab.feed.statements import Verb, WriteStatement, key_rows, parse_write
 from migverify_lab.feed.writer import Timestamps
-from migverify_lab.replicator_faults import RowDifference
+from migverify_lab.replicator_faults import Injector, RowDifference
 from migverify_lab.workload_payments import Payments
 
 TABLE = FeedTable.of("shop", "t", (
@@ -244,6 +244,37 @@ def test_a_ddl_that_is_not_carried_is_recorded() -> None:
     assert faults.deliver([DdlEvent("shop", "t", "ALTER TABLE t ADD x INT", 2, 5)]) == []
     assert faults.uncarried == {"shop.t"}
     assert faults.faults_done[0].sql == "ALTER TABLE t ADD x INT"
+
+
+TIMED = FeedTable.of("shop", "t", (
+    FeedColumn("id", "int", "int", nullable=False, in_key=True, primary=True),
+    FeedColumn("v", "varchar", "varchar(20)", charset="utf8mb4"),
+    FeedColumn("b", "varbinary", "varbinary(20)"), FeedColumn("d", "datetime", "datetime"),
+    FeedColumn("t", "timestamp", "timestamp"),
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fault", "applied"),
+    [
+        ("wrong-time-zone", ("1", "four", "0x00ff", "2024-01-01 00:00:00", "2024-01-01 09:00:00")),
+        ("truncated-column", ("1", "fo", "0x00ff", "2024-01-01 00:00:00", "2024-01-01 00:00:00")),
+        ("checkpoint-ahead", None),
+    ],
+)
+def test_a_fault_of_the_applier_is_switched_on_and_off(fault: str, applied: Texts | None) -> None:
+    row = ("1", "four", "0x00ff", "2024-01-01 00:00:00", "2024-01-01 00:00:00")
+    insert = change_of(RowEvent(TIMED, 1, None, row))
+    rule, injector = parse_feed_fault(fault), Injector(())
+    assert injector.take(insert) == [insert]
+    injector.switch_on(rule.rule)
+    assert rule.in_applier
+    assert [one.after for one in injector.take(insert)] == ([] if applied is None else [applied])
+    assert len(injector.standing()) == 1
+    injector.switch_off(rule.rule.kind)
+    delete = change_of(RowEvent(TIMED, 2, row, None))
+    assert injector.take(delete) == [delete]
+    assert injector.standing() == []
 
 
 def test_faults_and_options_are_checked() -> None:

@@ -38,6 +38,7 @@ def test_down_of_nothing_is_no_error(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
+        (("feed", "reverse"), UsageError, "nothing to carry"),
         (("fault", "row-eaten", "--table", "a.b"), UsageError, "no fault is called 'row-eaten'"),
         (("fault", "row-deleted"), UsageError, "which fault, and where"),
         (("fault", "row-deleted", "--table", "a"), UsageError, "which fault, and where"),
