@@ -21,7 +21,7 @@ Convert: TypeAlias = Callable[[bytes], str | None]
 """The text of a value that was cut out of a row; UndecodableError, or None where the row must be decoded whole."""
 
 
-class Cell(NamedTuple):
+class ColumnCut(NamedTuple):
     """How a column is found in the text of a row: by its name, up to its value and behind it."""
 
     name: bytes
@@ -42,14 +42,14 @@ class LazyTable(DecodedTable):
     """
 
     __slots__ = ("cells", "exact", "keys", "pairs")
-    cells: tuple[Cell, ...]
+    cells: tuple[ColumnCut, ...]
     exact: Callable[[bytes], Image]
     pairs: bool
     keys: Callable[[bytes], list[Texts]]
 
     @classmethod
     def lazy(
-        cls, table: DecodedTable, cells: Mapping[str, Cell], exact: Callable[[bytes], Image], *, pairs: bool
+        cls, table: DecodedTable, cells: Mapping[str, ColumnCut], exact: Callable[[bytes], Image], *, pairs: bool
     ) -> LazyTable:  # fmt: skip
         """Return a layout for the rows of a table; ``pairs``: the row before comes in front of each row."""
         made = cls(table.database, table.table, table.columns, table.key)
@@ -72,8 +72,17 @@ class LazyTable(DecodedTable):
         cells = [self.cells[n] for n in places]
         names = [self.columns[n].name for n in places]
 
+        first = cells[0] if len(cells) == 1 else None
+        skip = len(first.head) if first is not None else 0
+
         def read(images: bytes) -> list[Texts]:
             try:
+                if first is not None and SEPARATOR not in images and b"\\" not in images:  # what a watch mostly reads
+                    start = images.find(first.head) + skip
+                    if start >= skip and images.count(first.name) == 1:
+                        text = first.convert(images[start : images.find(first.tail, start)])
+                        if text is not None:
+                            return [(text,)]
                 return cut(images)
             except UndecodableError as error:
                 raise ChangeError(f"{self.name}: a row cannot be decoded: {error}") from error
