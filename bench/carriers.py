@@ -1,4 +1,4 @@
-"""Messages a second of a carrier's files: as a watch reads them (keys only), and as ``changes tail`` prints.
+"""Messages a second of a carrier's files in one process: as a watch reads them, and as ``changes tail`` prints them.
 
 ``python -m bench.carriers [--messages 200000] [--rounds 3]`` writes files of 11 columns a row and prints one table.
 """
@@ -57,11 +57,10 @@ def canal_json(path: Path, count: int) -> None:
             file.write(f'{{"id":0,"database":"shop","table":"orders","pkNames":["id"],"isDdl":false,"type":"{op}",'
                        f'"es":{commit >> 18},"ts":{commit >> 18},"sql":"","sqlType":{head},"mysqlType":{types},'
                        f'"old":{old},"data":[{data}],"_tidb":{{"commitTs":{commit}}}}}\r\n')  # fmt: skip
-            last = number == count - 1
-            if number % 1000 == 999 or last:
-                file.write(f'{{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK",'
-                           f'"es":0,"ts":0,"sql":"","sqlType":null,"mysqlType":null,"old":null,"data":null,'
-                           f'"_tidb":{{"watermarkTs":{commit + last}}}}}\r\n')  # fmt: skip
+            if number % 1000 == 999 or number == count - 1:
+                file.write(f'{{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":'
+                           f'"TIDB_WATERMARK","es":0,"ts":0,"sql":"","sqlType":null,"mysqlType":null,"old":null,"data":null,'
+                           f'"_tidb":{{"watermarkTs":{commit + (number == count - 1)}}}}}\r\n')  # fmt: skip
 
 
 def open_protocol(path: Path, count: int) -> None:
@@ -83,8 +82,7 @@ def open_protocol(path: Path, count: int) -> None:
             image = json.dumps(columns(row), ensure_ascii=False, separators=(",", ":"))
             shape = {"INSERT": '{{"u":{0}}}', "UPDATE": '{{"u":{0},"p":{0}}}', "DELETE": '{{"d":{0}}}'}[op]
             file.write(part(key) + part(shape.format(image)))
-            last = number == count - 1
-            if number % 1000 == 999 or last:
+            if number % 1000 == 999 or number == count - 1:
                 resolved = commit + 1 if number == count - 1 else commit
                 file.write(part(f'{{"ts":{resolved},"t":3}}') + part(""))
 
