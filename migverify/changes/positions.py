@@ -7,6 +7,7 @@ its position is a commit timestamp (TSO), written ``tso:430000000000000000``.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -24,6 +25,12 @@ _TIMESTAMP = re.compile(r"(?:tso:|tidb-binlog:)?([0-9]{15,20})")
 def tso_position(tso: int) -> Position:
     """Return the place behind the transactions that TiDB committed up to a timestamp."""
     return Position(_TSO, tso)
+
+
+def shown_timestamp(tso: int) -> str:
+    """Return a timestamp of TiDB as people read it: ``tso:430000000000000000 (2021-12-31 23:59:59.123 UTC)``."""
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(tso_time(tso)))
+    return f"{tso_position(tso)} ({moment}.{(tso >> 18) % 1000:03d} UTC)"
 
 
 def tso_time(tso: int) -> float:

@@ -52,7 +52,7 @@ REPAIR_EPILOG = examples("migverify tables repair last --out fix", "migverify ta
 WATCH_EPILOG = examples(
     "migverify tables watch --since last", "migverify tables watch --since last --json --prometheus 9108",
     "migverify tables watch --resume 20260131T120000-0a1b2c --until-drained --timeout 60",
-    "migverify tables watch --reverse --since last",
+    "migverify tables watch --reverse --since last", "migverify tables watch --reverse --sweep 5",
 )  # fmt: skip
 
 
@@ -248,6 +248,14 @@ def watch(
     reverse: Annotated[
         bool, typer.Option("--reverse", help="The target is written, and the source follows: is a rollback safe?")
     ] = False,
+    sweep: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MINUTES",
+            min=0.01,
+            help="With --reverse, without a changefeed: compare each range of each table again within MINUTES.",
+        ),
+    ] = None,
     until_drained: Annotated[
         bool, typer.Option("--until-drained", help="End when everything written up to --at-position is proved.")
     ] = False,
@@ -287,7 +295,7 @@ def watch(
         limit = timeout if timeout is not None else loaded.watch.drain_seconds
         request = TablesWatchRequest(
             command, since, resume, _position(start), (_position(at_position) or "now") if until_drained else None,
-            limit if until_drained else None, reverse,
+            limit if until_drained else None, reverse, sweep,
         )  # fmt: skip
         status = watch_tables(
             prepared, loaded, secrets, opened, request, ledger_folder(loaded),

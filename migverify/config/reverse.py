@@ -50,6 +50,12 @@ class ReverseSettings(Strict):
     carrier: CarrierSettings | None = Field(
         default=None, description="The changefeed of the target. Without one, only a sweep tells something."
     )
+    sweep_minutes: float | None = Field(
+        default=None,
+        gt=0,
+        allow_inf_nan=False,
+        description="Without `carrier`: each range of each table is compared again within so many minutes.",
+    )
     applied: Literal["settle", "marker"] = Field(
         default="settle",
         description="`settle`: what was read `settle_seconds` ago, confirmed by later keys that are equal; `marker`: a"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from migverify.db.server_state import binlog_status, executed_gtids
 from migverify.db.session import Session, open_session
@@ -36,6 +37,7 @@ _CLOCK_SECONDS = 0.005
 _CLOCK_LOOKS = 200
 
 Open = Callable[[Endpoint, str | None], Session]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,19 +249,45 @@ def _tidb_shared(
 ) -> SnapshotSessions:
     """Hold a timestamp: garbage collection does not pass the start of the first session's open transaction."""
     at = time.time()
-    # AS OF TIMESTAMP takes whole milliseconds: the first one after the start of the transaction.
-    stamp = ((int(transaction_start(first)) >> _MILLISECOND) + 1) << _MILLISECOND
-    begin = f"START TRANSACTION READ ONLY AS OF TIMESTAMP TIDB_PARSE_TSO({stamp})"
+    stamp = next_millisecond(int(transaction_start(first)))
     reader = stack.enter_context(opener(endpoint, password))
+    begin = begin_as_of(reader, stamp)
+    return SnapshotSessions((reader,), _exact(endpoint, "as of timestamp", str(stamp), at), (begin,))
+
+
+def next_millisecond(tso: int) -> int:
+    """Return the first moment after a timestamp that AS OF TIMESTAMP takes: it takes whole milliseconds."""
+    return ((tso >> _MILLISECOND) + 1) << _MILLISECOND
+
+
+def begin_as_of(session: Session, tso: int) -> str:
+    """Begin a transaction that reads TiDB as of a whole millisecond; returns the statement.
+
+    Raises
+    ------
+    ReadError
+        the timestamp lies in the future, or behind garbage collection.
+    """
+    begin = f"START TRANSACTION READ ONLY AS OF TIMESTAMP TIDB_PARSE_TSO({tso})"
     for attempt in range(_CLOCK_LOOKS):  # the timestamp may be some milliseconds ahead of the cluster's clock
-        time.sleep(_CLOCK_SECONDS)
         try:
-            reader.execute(begin)
+            session.execute(begin)
             break
+        except RetryableReadError:
+            raise
         except ReadError:
             if attempt == _CLOCK_LOOKS - 1:
                 raise
-    return SnapshotSessions((reader,), _exact(endpoint, "as of timestamp", str(stamp), at), (begin,))
+            time.sleep(_CLOCK_SECONDS)
+    return begin
+
+
+def read_as_of(session: Session, tso: int, read: Callable[[Session], T]) -> T:
+    """Run one read of TiDB as of a whole millisecond; raises as ``begin_as_of`` and the read do."""
+    begin_as_of(session, tso)
+    found = read(session)
+    session.execute(ROLLBACK)
+    return found
 
 
 def _exact(endpoint: Endpoint, how: str, position: str, at: float) -> ReadSnapshot:

@@ -20,10 +20,11 @@ from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyText, TableResult
 from migverify.store.results import ResultStore
 from migverify.tables.diff import PairReader
+from migverify.tables.sweep import Sweep
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.watch_check import Checked, CheckMoment, check
 from migverify.tables.watch_identity import Identities, Watched, hidden_cascades, identities_of, is_table
-from migverify.tables.watch_ranges import RangeReads, Replan, Sweep
+from migverify.tables.watch_ranges import RangeReads, Replan
 from migverify.tables.watch_status import (
     Base,
     TablesStatus,
@@ -33,6 +34,7 @@ from migverify.tables.watch_status import (
     table_result,
     transition_text,
 )
+from migverify.tables.watch_versions import PastReads, check_versions
 from migverify.watch.applied import applied_ordinals
 from migverify.watch.collect import CatchUp, ChangeCollector
 from migverify.watch.ledger import Ledger, LedgerKey, PairCounts
@@ -78,6 +80,7 @@ class TablesWatch:
     uncovered: Sequence[str] = ()
     sweep: Sweep = field(default_factory=Sweep)
     catch_up: Mapping[int, CatchUp] = field(default_factory=dict)
+    past: PastReads | None = None
     ranges: RangeReads = field(init=False)
     _changes: ChangeCollector = field(init=False)
     _witnesses: dict[int, list[int]] = field(default_factory=dict)
@@ -178,8 +181,10 @@ class TablesWatch:
                 identities[number] = identities_of(json.loads(text))
         self.ranges = RangeReads(
             self.ledger, self.pool, self.target, self._sources, identities, self.sweep, self.replan, self._reader,
-            self._use_plan,
+            self._use_plan, self.past,
         )  # fmt: skip
+        if self.past is not None and self.limits.until is not None:
+            self.sweep.begin_final(max(self.limits.until.values()))
         for number in self._plans.keys() - identities.keys():
             self.ledger.note(number, "stale", "the run it starts from did not keep which table this was")
         for number, kind, _ in self.ledger.notes():
@@ -297,7 +302,10 @@ class TablesWatch:
             self.limits.delay,
             [n for n, s in enumerate(self.streams) if s.endpoint.name in endpoints],
             doubted,
+            unseen=self.past is not None,
         )
+        if self.past is not None:
+            return check_versions(self.past, pair, keys, moment)
         reader = self._reader(pair)
         try:
             return check(reader, keys, moment)
@@ -357,6 +365,8 @@ class TablesWatch:
         until = self.limits.until
         if until is None or self._under_way or self.ranges.stale or self._all_troubles():
             return False
+        if self.past is not None and not self.sweep.is_passed:
+            return False
         applied = self._applied
         if any(self.sources[n].ordinal < last or applied.get(n, -1) < last for n, last in until.items()):
             return False
@@ -379,5 +389,5 @@ class TablesWatch:
         return status_of(WatchFacts(
             self.run_id, self.sources, self.limits, self.pairs, self.base, self.counts(), self.ledger.since(),
             self.ledger.notes(), self._all_troubles(), ending is not None, ending is Ending.TIMED_OUT,
-            tuple(self.uncovered), self.ranges.progress(),
+            tuple(self.uncovered), self.ranges.progress(), self.sweep if self.past is not None else None,
         ))  # fmt: skip

@@ -50,7 +50,7 @@ class CheckMoment:
 
     ``head`` asks the source's server where its binlog ends now; ``witness`` is the latest place whose key was found
     equal; ``proof`` whether the applied place is a fact; ``doubted`` are the sources with written keys in doubt.
-    ``sources`` are those of the pair.
+    ``sources`` are those of the pair. ``unseen``: no stream shows what was written, so no key is known to be unwritten.
     """
 
     head: Callable[[int], int]
@@ -59,6 +59,7 @@ class CheckMoment:
     delay: float
     sources: Sequence[int]
     doubted: Set[int] = frozenset()
+    unseen: bool = False
 
 
 def check(reader: PairReader, keys: Sequence[LedgerKey], moment: CheckMoment) -> Checked:
@@ -83,15 +84,13 @@ def _check_some(reader: PairReader, keys: Sequence[LedgerKey], moment: CheckMome
     for entry in keys:
         diff = differing.pop(entry.key, None)
         if diff is None:
-            result.proved.append(entry)
+            prove(reader, entry, result)
             if entry.key in present:
                 result.present.append(entry)
-            if entry.diverged:
-                result.transitions.append((entry, _converged(reader, entry)))
             continue
         if not heads:
             heads = {s: moment.head(s) for s in moment.sources}  # after the read: what the read saw lies before them
-        _judge(reader, entry, diff, heads, moment, result)
+        judge(reader, entry, diff, heads, moment, result)
     # A collation may find rows of other keys; those that differ are read again under their own key.
     result.found += [(keys[0].pair, key) for key in differing]
 
@@ -117,9 +116,17 @@ def differing_rows(
     return list(list_diffs(reader, compare_lists(ours, theirs))), present
 
 
-def _judge(
+def prove(reader: PairReader, entry: LedgerKey, result: Checked) -> None:
+    """Take a key as proved: its rows are equal."""
+    result.proved.append(entry)
+    if entry.diverged:
+        result.transitions.append((entry, _converged(reader, entry)))
+
+
+def judge(
     reader: PairReader, entry: LedgerKey, diff: RowDiff, heads: Mapping[int, int], moment: CheckMoment, result: Checked
 ) -> None:
+    """Say what one more read that found a key different makes of it; ``heads`` are places after the read."""
     seen = (diff.source_checksum, diff.target_checksum)
     witnessed = all(_witnessed(entry, source, moment) for source in moment.sources)
     finding = advance(finding_of(entry), Read(seen, applied_past=witnessed), CRITERIA)
@@ -150,6 +157,8 @@ def finding_of(entry: LedgerKey) -> Finding:
 def _witnessed(entry: LedgerKey, source: int, moment: CheckMoment) -> bool:
     if moment.proof[source]:
         return True
+    if moment.unseen:
+        return moment.witness.get(source, -1) >= entry.heads.get(source, 0)
     if (entry.origin or source != entry.source) and source not in moment.doubted:
         return True
     return moment.witness.get(source, -1) >= (entry.ordinal if source == entry.source else entry.heads.get(source, 0))

@@ -13,13 +13,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from migverify.db.pool import SessionPool
 from migverify.errors import MigverifyError, PlanError, ReadError
-from migverify.model import Endpoint, KeyRange, KeyText, RowDiff
+from migverify.model import Endpoint, KeyRange, KeyText
 from migverify.tables.diff import PairReader, locate, same_checksum
+from migverify.tables.sweep import MOST_ROWS, Sweep, Swept, TableRounds, rounds_of
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import (
     Identities,
@@ -29,10 +31,10 @@ from migverify.tables.watch_identity import (
     identities_text,
     read_pairs,
 )
+from migverify.tables.watch_versions import PastReads
 from migverify.watch.ledger import Ledger, PairCounts
 from migverify.watch.touched import form_of
 
-MOST_ROWS = 32_768
 MOST_REASONS = 20
 """Statements kept of one stale pair: they may come by the thousand."""
 AGAIN_SECONDS = 3.0
@@ -41,19 +43,6 @@ MOST_DIFFERENT = 50_000
 """A comparison that found this many rows goes on when they are fewer: they are all in the ledger."""
 
 Replan = Callable[[Sequence[Watched]], Sequence[Watched]]
-
-
-@dataclass(frozen=True, slots=True)
-class Swept:
-    """One range: its rows on the source, the rows that differ, and where the next range begins (None: the end).
-
-    ``identities`` are those after the last range of a comparison.
-    """
-
-    rows: int
-    diffs: tuple[RowDiff, ...]
-    reached: KeyText | None
-    identities: Identities | None = None
 
 
 @dataclass(slots=True)
@@ -83,34 +72,6 @@ class TableComparison:
     reached: KeyText | None = None
 
 
-@dataclass(slots=True)
-class Sweep:
-    """The slow tour. ``rate`` is rows a second, 0 for no sweep; ``rounds`` counts whole tours over all tables."""
-
-    rate: int = 0
-    numbers: Sequence[int] = ()
-    rounds: int = 0
-    rows: int = 0
-    reached: KeyText | None = None
-    _place: int = 0
-    _due: float = field(default_factory=time.monotonic)
-
-    def due(self) -> int | None:
-        """Return the number of the pair whose next range is due; None when nothing is."""
-        if not self.rate or not self.numbers or time.monotonic() < self._due:
-            return None
-        return self.numbers[self._place]
-
-    def took(self, swept: Swept | None) -> None:
-        """Go on after a range; None leaves a table that could not be read for the next round."""
-        self.rows += swept.rows if swept else 0
-        self.reached = swept.reached if swept else None
-        self._due = time.monotonic() + (max(swept.rows, 1) / self.rate if swept else 1.0)
-        if self.reached is None:
-            self._place = (self._place + 1) % len(self.numbers)
-            self.rounds += self._place == 0
-
-
 class RangeReads:
     """The stale pairs and the sweep of one watch: one step at a time on any thread; methods are of the watch's thread.
 
@@ -124,27 +85,35 @@ class RangeReads:
         Opens a reader of both sides of a pair.
     planned
         Receives the tables of a pair that are read by new definitions from now on.
+    past
+        Reads the ranges of the sweep as of moments of the target, where no changefeed shows what is written there.
     """
 
     def __init__(
         self, ledger: Ledger, pool: SessionPool, target: Endpoint, sources: Sequence[Endpoint],
         known: Mapping[int, Identities], sweep: Sweep, replan: Replan,
         open_reader: Callable[[PairPlan], PairReader], planned: Callable[[Sequence[Watched]], None],
+        past: PastReads | None = None,
     ) -> None:  # fmt: skip
         self.ledger, self.pool, self.target, self.sweep = ledger, pool, target, sweep
         self.known = dict(known)
-        self.replan, self.open_reader, self.planned = replan, open_reader, planned
+        self.replan, self.open_reader, self.planned, self.past = replan, open_reader, planned, past
         self.stale: dict[int, StaleTable] = {}
         self.comparison: TableComparison | None = None
         self.trouble = ""
         self._identities = IdentityWatch(pool, target, sources)
         self._count_at = 0.0
-        self._under_way: tuple[Future[TableComparison | Swept], Watched, bool] | None = None
+        self._under_way: tuple[Future[TableComparison | Swept], Watched, TableRounds | None] | None = None
+        if past is not None:
+            sweep.tables.update({n: rounds_of(text) for n, text in ledger.rounds().items() if n in sweep.numbers})
 
     def mark(self, number: int, waits: Mapping[int, int]) -> None:
         """Note that the ledger holds a reason why a pair is stale; ``waits`` are places to be applied first."""
         stale = self.stale.setdefault(number, StaleTable())
         stale.changes += 1
+        self.sweep.forget(number)
+        if self.past is not None:
+            self.ledger.keep_round(number, self.sweep.of(number).text())
         for source, ordinal in waits.items():
             stale.waits[source] = max(ordinal, stale.waits.get(source, 0))
 
@@ -174,29 +143,35 @@ class RangeReads:
     def turn(self, pairs: Sequence[Watched], applied: Mapping[int, int], threads: Executor) -> None:
         """Take what was read, and begin the next: stale tables first, then the sweep."""
         if self._under_way is not None:
-            future, watched, sweeping = self._under_way
+            future, watched, rounds = self._under_way
             if not future.done():
                 return
             self._under_way = None
             try:
                 result = future.result()
             except MigverifyError as error:
-                self._failed(watched.number, error, sweeping=sweeping)
+                self._failed(watched.number, error, rounds)
             else:
-                self._take(result, watched, sweeping=sweeping)
+                self._take(result, watched, rounds)
         if self.comparison is not None:
             if not self._too_different(self.comparison):
                 step = partial(self._compare, self.comparison)
-                self._under_way = threads.submit(step), self.comparison.watched[0], False
+                self._under_way = threads.submit(step), self.comparison.watched[0], None
                 return
         elif (number := self._next_stale(applied)) is not None:
             tables = [w for w in pairs if w.number == number]
-            self._under_way = threads.submit(self._plan, self.stale[number].changes, tables), tables[0], False
+            self._under_way = threads.submit(self._plan, self.stale[number].changes, tables), tables[0], None
             return
         if (number := self.sweep.due()) is not None:
             watched = next(w for w in pairs if w.number == number)
-            rate = min(MOST_ROWS, self.sweep.rate)
-            self._under_way = threads.submit(self._read, watched.pair, self.sweep.reached, rate), watched, True
+            table, rows = self.sweep.of(number), self.sweep.range_rows
+            if self.past is None:
+                step = partial(self._read, watched.pair, table.reached, rows)
+            else:
+                step = partial(
+                    self._read_past, self.past, watched.pair, table.reached, rows, table.bound, self.sweep.final
+                )
+            self._under_way = threads.submit(step), watched, table
 
     def progress(self) -> dict[int, str]:
         """Return in words how far each stale pair is."""
@@ -231,6 +206,20 @@ class RangeReads:
         finally:
             reader.close()
 
+    def _read_past(
+        self, past: PastReads, pair: PairPlan, lower: KeyText | None, rows: int, bound: KeyText | None,
+        final: int | None,
+    ) -> Swept:  # fmt: skip
+        """Compare a range as of a moment of the target, in a final pass also with the target as it is now."""
+        moment = past.now() if final is None else final
+        with closing(past.open(pair, moment)) as reader:
+            swept = replace(sweep_range(reader, lower, rows, bound), moment=moment)
+        if final is None:
+            return swept
+        with closing(past.open(pair, past.now())) as reader:
+            now = reader.target.checksum(KeyRange(lower, swept.reached))[0]
+        return replace(swept, is_older=now != swept.target)
+
     # -- what they found -----------------------------------------------------------------------------------------
 
     def _next_stale(self, applied: Mapping[int, int]) -> int | None:
@@ -240,14 +229,14 @@ class RangeReads:
                 return number
         return None
 
-    def _failed(self, number: int, error: MigverifyError, *, sweeping: bool) -> None:
-        if sweeping:
+    def _failed(self, number: int, error: MigverifyError, rounds: TableRounds | None) -> None:
+        if rounds is not None:
             self.trouble = error.message
-            self.sweep.took(None)
+            self.sweep.took(number, rounds, None)
         else:
             self._again(number, AGAIN_SECONDS, f"it could not be compared: {error.message}")
 
-    def _take(self, result: TableComparison | Swept, watched: Watched, *, sweeping: bool) -> None:
+    def _take(self, result: TableComparison | Swept, watched: Watched, rounds: TableRounds | None) -> None:
         if isinstance(result, TableComparison):
             self.comparison = result
             self.planned(result.watched)
@@ -255,10 +244,13 @@ class RangeReads:
         if result.diffs:
             # No place: the first read that differs says which places must be applied before it counts.
             keys = {(watched.number, form_of(watched.key, d.key)): (1, 0, 0) for d in result.diffs}
-            self.ledger.touch(keys, {}, time.time(), origin="sweep" if sweeping else "comparison")
-        if sweeping:
+            self.ledger.touch(keys, {}, time.time(), origin="comparison" if rounds is None else "sweep")
+        if rounds is not None:
             self.trouble = ""
-            self.sweep.took(result)
+            self.sweep.took(watched.number, rounds, result)
+            if self.past is not None:
+                # After the keys: a process that is killed in between reads the range again.
+                self.ledger.keep_round(watched.number, self.sweep.of(watched.number).text())
         elif self.comparison is not None:
             self.comparison.rows += result.rows
             self.comparison.different += len(result.diffs)
@@ -299,8 +291,8 @@ def sweepable(pair: PairPlan) -> bool:
     return pair.readable and not pair.whole and bool(pair.sides[0].sql.range_key and pair.sides[0].sql.key)
 
 
-def sweep_range(reader: PairReader, lower: KeyText | None, rate: int) -> Swept:
-    """Compare the next range of a table, of ``rate`` rows; one that cannot be cut in one statement a side.
+def sweep_range(reader: PairReader, lower: KeyText | None, rows: int, bound: KeyText | None = None) -> Swept:
+    """Compare the next range of a table, of ``rows`` rows or up to a bound; one that cannot be cut in one statement.
 
     Raises
     ------
@@ -310,14 +302,14 @@ def sweep_range(reader: PairReader, lower: KeyText | None, rate: int) -> Swept:
     pair, key_range = reader.pair, KeyRange()
     if sweepable(pair):
         walker = reader.walker
-        upper = walker.later(partial(walker.boundary, KeyRange(lower), min(MOST_ROWS, max(1, rate)))).result()
-        key_range = KeyRange(lower, upper)
+        upper = walker.later(partial(walker.boundary, KeyRange(lower, bound), min(MOST_ROWS, max(1, rows)))).result()
+        key_range = KeyRange(lower, bound if upper is None else upper)
     source, target = reader.checksums(key_range)
     if source.hashed < source.rows or target.hashed < target.rows:
         raise ReadError(f"{pair.id} {key_range}: a row is too long to hash at once")
     if same_checksum(source, target):
-        return Swept(source.rows, (), key_range.upper)
+        return Swept(source.rows, (), key_range.upper, target=target)
     diffs = tuple(locate(reader, key_range, (source.rows, target.rows)))
     if diffs and not reader.key:
         raise ReadError(f"{pair.id}: {len(diffs)} rows differ, and the table has no key to read them again by")
-    return Swept(source.rows, diffs, key_range.upper)
+    return Swept(source.rows, diffs, key_range.upper, target=target)

@@ -13,6 +13,7 @@ from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.changes.server import log_begun, refuse_incomplete, source_state
 from migverify.config import Config, includes
+from migverify.config.reverse import ReverseSettings
 from migverify.db.pool import SessionPool
 from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
@@ -23,13 +24,15 @@ from migverify.store.results import ResultStore
 from migverify.tables.handover import THROUGH, read_unread
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
 from migverify.tables.recheck import carried_from, planned_pairs, proof_run, refuse_other
+from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched, identities_of
-from migverify.tables.watch_ranges import Sweep, sweepable
+from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
     BEGAN,
+    clock_stream,
     is_followed,
     marker_name,
     position_of_run,
@@ -38,6 +41,7 @@ from migverify.tables.watch_streams import (
     watched_pairs,
     watched_tables,
 )
+from migverify.tables.watch_versions import PastReads
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
 from migverify.watch.run import WatchRun
@@ -55,7 +59,8 @@ class TablesWatchRequest:
 
     ``since`` is the run it starts from, ``resume`` a watch to go on with; at most one of them. ``at`` is the place to
     drain to, ``now`` for the source's end when the watch begins, None to watch until stopped. ``reverse``: the target
-    is written, and the sources follow.
+    is written, and the sources follow. ``sweep``: no changefeed is read; every range is compared again within so many
+    minutes.
     """
 
     command: str
@@ -65,6 +70,7 @@ class TablesWatchRequest:
     at: Position | str | None = None
     time_limit: float | None = None
     reverse: bool = False
+    sweep: float | None = None
 
 
 def watch_tables(
@@ -108,6 +114,7 @@ def watch_tables(
         run.start(request.command, {
             "watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
             "skipped": list(prepared.skipped), "reverse": request.reverse,
+            **({"sweep": minutes} if (minutes := sweep_minutes(config, request, None)) else {}),
         })  # fmt: skip
     on_start(run.run_id)
     with (
@@ -144,14 +151,22 @@ def _make_watch(
 ) -> TablesWatch:  # fmt: skip
     pairs, reverse = list(prepared.pairs()), request.reverse
     marker, watched = marker_name(config, reverse=reverse), watched_pairs(config, pairs, reverse=reverse)
+    minutes = sweep_minutes(config, request, resumed)
+    numbers = [n for n in sorted({w.number for w in watched}) if sweepable(pairs[n])]
+    sweep = Sweep(config.watch.sweep_rows, numbers)
+    if minutes is not None:
+        sweep = timed_sweep({n: pairs[n].rows for n in numbers}, minutes, config.watch.sweep_rows)
     began = carried_from(run.store, base) if base is not None else []
     begun = began or ([resumed] if resumed is not None else [])
-    written = [config.target] if reverse else list(config.sources)
-    starts = {e.name: _start(prepared, e.name, request, began, resumed) for e in written}
-    if reverse:
-        streams = [reverse_stream(config, starts[config.target.name])]
+    if minutes is not None:
+        streams = [clock_stream(config, secrets)]
+    elif reverse:
+        streams = [reverse_stream(config, _start(prepared, config.target.name, request, began, resumed))]
     else:
-        streams = [stream_of(config, secrets, endpoint, starts[endpoint.name]) for endpoint in written]
+        streams = [
+            stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))
+            for endpoint in config.sources
+        ]
     catch_up: dict[int, CatchUp] = {}
     if not reverse:
         catch_up = _read_by_file(
@@ -159,6 +174,8 @@ def _make_watch(
         )
     until = None
     if request.at is not None:
+        if minutes is not None and not isinstance(request.at, str):
+            raise UsageError("a sweep is drained to the end now: without a changefeed no other place is known")
         until = {number: _until(request.at, stream, pool) for number, stream in enumerate(streams)}
     limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit, reverse)
     covered = {(w.database, w.table) for w in watched}
@@ -173,9 +190,38 @@ def _make_watch(
             *prepared.hidden,
             *(f"{p.source or p.target} is not watched: {p.not_covered[0].reason}"
               for p in pairs if not p.sources and marker not in (p.source, p.target)),
+            *(f"{p.id} is not swept: it has no key by which both sides can be cut alike"
+              for p in pairs if minutes is not None and p.readable and not sweepable(p)),
         ],
-        sweep=Sweep(config.watch.sweep_rows, [n for n, pair in enumerate(pairs) if sweepable(pair)]), catch_up=catch_up,
+        sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, pool),
     )  # fmt: skip
+
+
+def sweep_minutes(config: Config, request: TablesWatchRequest, resumed: RunInfo | None) -> float | None:
+    """Return in how many minutes each range is compared again; None where a stream shows what is written.
+
+    Raises
+    ------
+    UsageError
+        the target is not what is written, or its changefeed is configured.
+    """
+    settings = config.reverse
+    carried = settings is not None and settings.carrier is not None
+    if request.sweep is not None and not request.reverse:
+        raise UsageError("--sweep is for the reverse direction, where no changefeed shows what is written",
+                         hint="Add --reverse; forward, set watch.sweep_rows.")  # fmt: skip
+    if request.sweep is not None and carried:
+        raise UsageError("reverse.carrier names a changefeed, and --sweep is for a target without one",
+                         hint="Leave --sweep away; watch.sweep_rows sweeps beside the changefeed.")  # fmt: skip
+    if not request.reverse or carried:
+        return None
+    began_with = resumed.facts.get("sweep") if resumed is not None else None
+    return request.sweep or (settings.sweep_minutes if settings is not None else None) or began_with
+
+
+def _past_reads(config: Config, pool: SessionPool) -> PastReads:
+    settings = config.reverse or ReverseSettings()
+    return PastReads(pool, config.target, replace(rules_of(config), live=True), settings.settle_seconds)
 
 
 def _read_by_file(
@@ -376,8 +422,10 @@ def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus, prepare
     start = " ".join(str(s.start.gtids or s.start) for s in watch.streams if s.start is not None)
     for result in watch.results(status, run.seconds, start):
         run.store.add_table_result(run.run_id, result)
+    # A sweep read no changes, so none were read up to a place.
+    read = [s for s in watch.sources if s.position is not None and watch.past is None]
     run.end(status, {
         "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],
-        THROUGH: {s.stream.endpoint.name: asdict(s.position) for s in watch.sources if s.position is not None},
+        THROUGH: {s.stream.endpoint.name: asdict(s.position) for s in read if s.position is not None},
         BEGAN: {name: facts["position"] for name, facts in prepared.facts.items()},
     })  # fmt: skip

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from migverify.changes.positions import shown_timestamp, tso_time
 from migverify.exposition import VERDICTS, Metric
 from migverify.model import NotCovered, RowDiff, TableResult, Verdict
 from migverify.tables.outcome import pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import plan_digest
+from migverify.tables.sweep import Sweep, SweepStatus, sweep_blind_spots, sweep_gaps, sweep_status
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import Watched
 from migverify.watch.ledger import NO_PAIR, OTHER_SERVER, LedgerKey, PairCounts
@@ -73,7 +75,8 @@ class TableStatus:
     """One table pair. ``verified_through`` is the place up to which every written key was proved, empty for none.
 
     ``keys`` counts proofs, ``images`` row images of the stream. ``whole`` says that all its rows were compared, by the
-    run that the watch starts from or by the watch.
+    run that the watch starts from or by the watch. ``equal_age_seconds``: where a sweep is all that there is, how long
+    ago some range was compared last.
     """
 
     source: str
@@ -90,6 +93,7 @@ class TableStatus:
     reasons: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     whole: bool = False
+    equal_age_seconds: float | None = None
 
     @property
     def name(self) -> str:
@@ -105,7 +109,8 @@ class TableStatus:
         """Return what a table shows of it, by column."""
         oldest = "" if self.oldest_seconds is None else f"{self.oldest_seconds:.0f} s"
         counts = {name: f"{getattr(self, name):,}" for name in ("keys", "pending", "doubt", "hot", "diverged")}
-        return {"verified through": self.verified_through, **counts, "oldest": oldest}
+        age = {} if self.equal_age_seconds is None else {"equal within": f"{self.equal_age_seconds:.0f} s"}
+        return {"verified through": self.verified_through, **age, **counts, "oldest": oldest}
 
     def notes(self) -> Iterator[str]:
         """Yield what was found in the stream beside rows."""
@@ -117,7 +122,7 @@ class TablesStatus(WatchStatus):
     """The status of a watch of tables. ``covers`` says which rows the verdict is about.
 
     ``reverse``: the target is written, and the source follows. ``as_of`` is the place up to which every written key of
-    every table is proved, empty while there is none.
+    every table is proved, empty while there is none. ``sweep``: what is known without a changefeed.
     """
 
     prefix: ClassVar[str] = "migverify_watch"
@@ -127,6 +132,7 @@ class TablesStatus(WatchStatus):
     covers: str = ""
     reverse: bool = False
     as_of: str = ""
+    sweep: SweepStatus | None = None
 
     @property
     def parts(self) -> Sequence[TableStatus]:
@@ -136,6 +142,9 @@ class TablesStatus(WatchStatus):
     def headline(self) -> str:
         """Return the state of the watch in one line."""
         opened = sum(t.pending + t.doubt + t.hot for t in self.tables)
+        if self.sweep is not None and not self.as_of:
+            diverged = sum(t.diverged for t in self.tables)
+            return f"rollback {self.verdict.value}; {self.sweep}; {opened:,} keys open, {diverged:,} diverged"
         said = [self._rollback(opened) if self.reverse else self.verdict.value]
         for source in self.sources:
             lag = "lag unknown" if source.lag_seconds is None else (
@@ -176,6 +185,12 @@ class TablesStatus(WatchStatus):
             ("images", "images", "Row images of the stream."),
             ("oldest_seconds", "oldest_seconds", "Age of the oldest key without a proof."),
         ))  # fmt: skip
+        if self.sweep is not None:
+            yield from gauges(f"{self.prefix}_table", "table", self.tables, (
+                ("equal_age_seconds", "equal_age_seconds", "How long ago some range was compared last."),
+            ))  # fmt: skip
+            bound = f"{self.sweep.bound_seconds:g}"
+            yield Metric(f"{self.prefix}_sweep_bound_seconds", "How old that may become.", [({}, bound)])
         yield Metric(f"{self.prefix}_table_verdict", "Verdict of the table: 0 match, 1 mismatch, 3 inconclusive.",
                      [({"table": t.name}, VERDICTS[t.verdict]) for t in self.tables])  # fmt: skip
 
@@ -185,7 +200,8 @@ class WatchFacts:
     """The state of a watch, as its verdict needs it; maps go by the number of a source, or of a pair.
 
     ``since`` are the first places without a proof, ``notes`` those of the ledger. ``uncovered`` names tables in scope
-    that were not watched from the beginning, and why; ``stale`` says per pair how far its comparison is.
+    that were not watched from the beginning, and why; ``stale`` says per pair how far its comparison is. ``sweep`` is
+    given where no changefeed shows what is written.
     """
 
     run_id: str
@@ -201,6 +217,12 @@ class WatchFacts:
     timed_out: bool = False
     uncovered: tuple[str, ...] = ()
     stale: Mapping[int, str] = field(default_factory=dict)
+    sweep: Sweep | None = None
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether a final pass has compared all tables."""
+        return self.sweep is not None and self.sweep.is_passed
 
 
 def status_of(facts: WatchFacts) -> TablesStatus:
@@ -213,6 +235,9 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         for gap in _stream_gaps(progress, source, until.get(number), facts.limits.follower)
     ]  # fmt: skip
     stream_gaps += facts.troubles
+    sweep = None if facts.sweep is None else sweep_status(facts.sweep, now)
+    if facts.sweep is not None and sweep is not None:
+        stream_gaps += sweep_gaps(facts.sweep, sweep)
     if facts.timed_out:
         stream_gaps.append(f"the time limit of {facts.limits.time_limit:g} s is over")
     tables = tuple(_table(facts, pair, number, stream_gaps, now) for number, pair in _pairs(facts).items())
@@ -222,15 +247,19 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         gaps.append(
             "nothing was compared: there is no verification to start from (--since RUN), and nothing was written"
         )
-    if facts.limits.reverse and not any(s.stream.applied.writes for s in facts.sources):
+    if facts.limits.reverse and sweep is None and not any(s.stream.applied.writes for s in facts.sources):
         gaps += _unwitnessed(tables)
     verdict = Verdict.worst([t.verdict for t in tables])
     if gaps and verdict is Verdict.MATCH:
         verdict = Verdict.INCONCLUSIVE
     return TablesStatus(
-        run_id=facts.run_id, at=now, verdict=verdict, reasons=tuple(gaps), sources=sources, tables=tables,
+        run_id=facts.run_id, at=now, verdict=verdict, reasons=tuple(gaps),
+        sources=sources if sweep is None else (), tables=tables, sweep=sweep,
         final=facts.final, covers=covers, reverse=facts.limits.reverse, as_of=_as_of(facts),
-        findings=tuple(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
+        findings=(
+            *(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
+            *(() if sweep is None else sweep_blind_spots(sweep)),
+        ),
     )  # fmt: skip
 
 
@@ -259,6 +288,9 @@ def _covers(facts: WatchFacts, tables: Sequence[TableStatus]) -> str:
     began = {n: facts.base[n].run_id for n in numbers - compared if n in facts.base}
     verified = {n: run for n, run in began.items() if run is not None}
     parts = []
+    if facts.sweep is not None:
+        swept = [n for n in numbers if facts.sweep.of(n).complete]
+        return f"all rows of {_tables(len(swept))}, each as of a moment of its own" if swept else ""
     if verified:
         runs = ", ".join(sorted(set(verified.values())))
         parts.append(f"all rows of {_tables(len(verified))} (run {runs}, and every key written since)")
@@ -306,6 +338,9 @@ def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | No
 
 def _as_of(facts: WatchFacts) -> str:
     """Return the place up to which all writes of all tables are proved; empty where one has none."""
+    if facts.sweep is not None:
+        is_proved = facts.is_passed and not facts.since
+        return shown_timestamp(facts.sweep.final) if is_proved and facts.sweep.final is not None else ""
     places = []
     for number, progress in enumerate(facts.sources):
         opened = [since[number] for since in facts.since.values() if number in since]
@@ -330,11 +365,15 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
     base, counts = facts.base.get(number, Base()), facts.counts.get(number, PairCounts())
     notes = [(kind, text) for of, kind, text in facts.notes if of == number]
     comparing = facts.stale.get(number, "")
-    compared = any(kind == "compared" for kind, _ in notes)
+    compared = facts.is_passed or any(kind == "compared" for kind, _ in notes)
     whole = compared or base.run_id is not None
     if compared:
         base = Base()  # all rows were read since, by this watch
     gaps = [*uncovered_columns(pair), *_table_gaps(base, counts, notes, comparing)]
+    if facts.sweep is not None and number in facts.sweep.written:
+        gaps.append(
+            f"rows were written on the target after {shown_timestamp(facts.sweep.final or 0)}: writes are not stopped"
+        )
     mismatches = schema_mismatches(pair)
     if counts.diverged:
         mismatches.append(f"{counts.diverged:,} {'key is' if counts.diverged == 1 else 'keys are'} diverged")
@@ -343,11 +382,16 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
     verdict = verdict_of(mismatches, [*gaps, *stream_gaps])
     since = facts.since.get(number, {})
     through = " ".join(_through(progress, since.get(n)) for n, progress in enumerate(facts.sources))
+    age = None
+    if facts.sweep is not None:
+        oldest = facts.sweep.of(number).oldest if number in facts.sweep.numbers else None
+        age = None if oldest is None else max(0.0, now - tso_time(oldest))
+        through = _as_of(facts)
     return TableStatus(
         pair.source, pair.target, verdict, through.strip(), counts.pending, counts.doubt, counts.hot, counts.diverged,
         None if counts.oldest is None else max(0.0, now - counts.oldest), counts.proved, counts.images,
         (*mismatches, *gaps), tuple(f"{kind}: {text}" for kind, text in notes if kind not in ("stale", "identity")),
-        whole,
+        whole, age,
     )  # fmt: skip
 
 

@@ -16,12 +16,14 @@ from migverify.changes.carriers.kafka import KafkaLogin
 from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.config import Config, includes, override_for, route, shard_of
+from migverify.config.reverse import ReverseSettings
 from migverify.db.reader import SidePlan
 from migverify.errors import ConfigError, UsageError
 from migverify.model import Endpoint, RunInfo
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched
-from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime
+from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime, TimedMarker
+from migverify.watch.clock import CommitClock
 from migverify.watch.stream import FollowedBinlog, Stream
 
 if TYPE_CHECKING:
@@ -109,16 +111,11 @@ def reverse_stream(config: Config, start: Position) -> Stream:
     if settings is None or settings.carrier is None:
         raise ConfigError(
             "no changefeed of the target is configured, so nothing says which rows were written there",
-            hint="Name one by reverse.carrier; see docs/reverse.md.",
+            hint="Name one by reverse.carrier, or sweep all tables in rounds: --sweep MINUTES; see docs/reverse.md.",
         )
-    marker = marker_name(config, reverse=True)
-    if marker is None:
-        applied: Applied = SettleTime(settings.settle_seconds)
-    elif len(config.sources) > 1:
-        raise ConfigError(
-            "a marker reaches one source only, and there are several", hint="Set reverse.applied: settle."
-        )
-    else:
+    marker = _reverse_marker(config)
+    applied: Applied = SettleTime(settings.settle_seconds)
+    if marker is not None:
         applied = Marker(marker, marker, _marker_name(config.target.name))
     database, _, table = (marker or "").partition(".")
     changes = carrier_of(settings.carrier)
@@ -145,6 +142,30 @@ def carrier_of(settings: CarrierSettings) -> FollowedCarrier:
         tuple(map(Path, settings.files)),
     )  # fmt: skip
     return FollowedCarrier(source, Path(settings.dead_letters))
+
+
+def clock_stream(config: Config, secrets: Secrets) -> Stream:
+    """Return the time of the target, which is followed where no changefeed carries its changes.
+
+    Raises
+    ------
+    ConfigError
+        the marker cannot reach several sources.
+    """
+    marker, settings = _reverse_marker(config), config.reverse or ReverseSettings()
+    applied: Applied = SettleTime(settings.settle_seconds)
+    if marker is not None:
+        applied = TimedMarker(marker, marker, _marker_name(config.target.name))
+    return Stream(config.target, CommitClock(config.target, secrets.get(config.target.name)), applied, None)
+
+
+def _reverse_marker(config: Config) -> str | None:
+    marker = marker_name(config, reverse=True)
+    if marker is not None and len(config.sources) > 1:
+        raise ConfigError(
+            "a marker reaches one source only, and there are several", hint="Set reverse.applied: settle."
+        )
+    return marker
 
 
 def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from migverify.changes.model import Position
 from migverify.changes.server import source_state
 from migverify.db.session import Session
+from migverify.db.snapshot import current_timestamp
 from migverify.errors import ConfigError, ReadError
 from migverify.sql.applied import checkpoint_sql, columns_sql, read_marker_sql, syncpoint_sql, write_marker_sql
 from migverify.sql.server import ALLOW_WRITES, REFUSE_WRITES
@@ -237,6 +238,18 @@ class Marker(Applied):
             for old in reached:
                 del self._ordinals[old]
         return self._reached
+
+
+@dataclass(slots=True)
+class TimedMarker(Marker):
+    """A marker on a TiDB whose changes nothing carries: its place is the time at which it was written."""
+
+    def sample(self, source: Session) -> int:
+        """Write the next marker: when it is on the other side, all is that was committed before this moment."""
+        place = current_timestamp(source)
+        number = Marker.sample(self, source)
+        self.passed(number, place)
+        return number
 
 
 def dm_file(name: str) -> str:

@@ -45,6 +45,7 @@ CREATE TABLE IF NOT EXISTS progress (
 CREATE TABLE IF NOT EXISTS proved (pair INTEGER PRIMARY KEY, keys INTEGER NOT NULL, rows INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS note (pair INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL,
   PRIMARY KEY (pair, kind, text)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS round (pair INTEGER PRIMARY KEY, state TEXT NOT NULL);
 """
 
 
@@ -322,6 +323,15 @@ class Ledger:
         """Let every diverged key be read again before anything is concluded: it may be repaired since."""
         with self._transaction() as db:
             db.execute("UPDATE touched SET state=3, due=0 WHERE state=2")
+
+    def keep_round(self, pair: int, state: str) -> None:
+        """Keep how far the rounds over a table are."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO round VALUES (?,?)", (pair, state))
+
+    def rounds(self) -> dict[int, str]:
+        """Return how far the rounds over each table are."""
+        return {int(p): str(s) for p, s in self._read("SELECT pair,state FROM round", [])}
 
     def progress(self) -> dict[int, tuple[Position, int]]:
         """Return position and number of commits read, per source."""

@@ -12,7 +12,7 @@ from migverify.changes.carriers.committed import MARGIN_SECONDS, CommittedChange
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.formats import CarrierSource
 from migverify.changes.model import Item, Position
-from migverify.changes.positions import time_tso, tso_position, tso_time
+from migverify.changes.positions import shown_timestamp, time_tso, tso_position
 from migverify.db.session import Session
 from migverify.db.snapshot import current_timestamp
 
@@ -58,5 +58,4 @@ class FollowedCarrier:
     def shown(self, ordinal: int, like: Position | None) -> str:
         """Return ``tso:`` and the timestamp, and its time."""
         del like
-        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(tso_time(ordinal)))
-        return f"{tso_position(ordinal)} ({moment}.{(ordinal >> 18) % 1000:03d} UTC)"
+        return shown_timestamp(ordinal)

@@ -24,9 +24,9 @@ from migverify.sql.identity import TableIdentity
 from migverify.store.open import open_store
 from migverify.tables import watch as watch_module
 from migverify.tables import watch_check, watch_identity, watch_ranges
+from migverify.tables.sweep import Sweep, Swept
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched
-from migverify.tables.watch_ranges import Sweep, Swept
 from migverify.tables.watch_run import record_converged
 from migverify.tables.watch_status import Base, TablesStatus, WatchFacts, WatchRules, status_of, table_result
 from migverify.watch import stream as stream_module
@@ -811,7 +811,7 @@ def test_what_was_read_of_a_key_that_was_written_meanwhile_is_not_recorded(
     world.write("1", 1)
     world.apply(1)
     watch = made(world)
-    judge = watch_check._judge
+    judge = watch_check.judge
 
     def judge_late(reader: Any, entry: Any, diff: RowDiff, head: int, moment: Any, result: Any) -> None:
         judge(reader, entry, diff, head, moment, result)
@@ -822,7 +822,7 @@ def test_what_was_read_of_a_key_that_was_written_meanwhile_is_not_recorded(
             while watch.sources[0].ordinal < ordinal_of(world.position(2)) and time.monotonic() < deadline:
                 time.sleep(0.01)
 
-    monkeypatch.setattr(watch_check, "_judge", judge_late)
+    monkeypatch.setattr(watch_check, "judge", judge_late)
     deadline = time.monotonic() + PATIENCE
     status = watch.run(lambda: time.monotonic() > deadline or (len(world.log) == 2 and not _open(watch)))
     assert len(world.log) == 2
