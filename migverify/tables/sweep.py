@@ -30,7 +30,7 @@ BURST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SweptPart:
     """The keys of a table up to ``upper`` (None: all the rest): compared as of ``moment``, a TSO, or later."""
 
     upper: KeyText | None
@@ -46,8 +46,8 @@ class TableRounds:
     error cut off.
     """
 
-    done: list[Part] = field(default_factory=list)
-    left: list[Part] = field(default_factory=list)
+    done: list[SweptPart] = field(default_factory=list)
+    left: list[SweptPart] = field(default_factory=list)
     reached: KeyText | None = None
     moment: int | None = None
     rows: int = 0
@@ -93,7 +93,7 @@ class TableRounds:
 
     def _end_part(self, upper: KeyText | None) -> None:
         if self.moment is not None:
-            self.done = _fewer([*self.done, Part(upper, self.moment)])
+            self.done = _fewer([*self.done, SweptPart(upper, self.moment)])
         self.moment, self.part_rows = None, 0
 
     def text(self) -> str:
@@ -103,18 +103,20 @@ class TableRounds:
                            self.complete, self.ended])  # fmt: skip
 
 
-def _fewer(parts: list[Part]) -> list[Part]:
+def _fewer(parts: list[SweptPart]) -> list[SweptPart]:
     """Return the parts, two made one where they are too many: memory must not grow with the table."""
     if len(parts) <= 4 * MOST_PARTS:
         return parts
     pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
-    return [Part(some[-1].upper, min(part.moment for part in some)) for some in pairs]
+    return [SweptPart(some[-1].upper, min(part.moment for part in some)) for some in pairs]
 
 
 def rounds_of(text: str) -> TableRounds:
     """Return the state from the form that the ledger keeps."""
     done, left, reached, *rest = json.loads(text)
-    parts = [[Part(None if upper is None else tuple(upper), moment) for upper, moment in some] for some in (done, left)]
+    parts = [
+        [SweptPart(None if upper is None else tuple(upper), moment) for upper, moment in some] for some in (done, left)
+    ]
     return TableRounds(parts[0], parts[1], None if reached is None else tuple(reached), *rest)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappush, heappushpop
 
 from migverify.changes.model import Position
@@ -159,6 +159,8 @@ class TablesWatch:
             self.ledger, self.streams, self.pairs, self.in_scope, self.catch_up, self._take_finding
         )
         stack.callback(self._changes.stop)
+        if self.limits.until is not None and self.past is not None:
+            self.limits = replace(self.limits, until={0: stack.enter_context(self.past.held())})
         self._read_cascades()
         self._begin_ranges({n: s.ordinal for n, s in enumerate(self.sources) if s.ordinal})
         self._changes.start()
@@ -183,7 +185,7 @@ class TablesWatch:
             self.ledger, self.pool, self.target, self._sources, identities, self.sweep, self.replan, self._reader,
             self._use_plan, self.past,
         )  # fmt: skip
-        if self.past is not None and self.limits.until is not None:
+        if self.limits.until is not None and self.past is not None:
             self.sweep.begin_final(max(self.limits.until.values()))
         for number in self._plans.keys() - identities.keys():
             self.ledger.note(number, "stale", "the run it starts from did not keep which table this was")

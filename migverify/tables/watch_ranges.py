@@ -32,7 +32,7 @@ from migverify.tables.watch_identity import (
     read_pairs,
 )
 from migverify.tables.watch_versions import PastReads
-from migverify.watch.ledger import Ledger, PairCounts
+from migverify.watch.ledger import SWEPT, Ledger, PairCounts
 from migverify.watch.touched import form_of
 
 MOST_REASONS = 20
@@ -243,8 +243,11 @@ class RangeReads:
             return
         if result.diffs:
             # No place: the first read that differs says which places must be applied before it counts.
-            keys = {(watched.number, form_of(watched.key, d.key)): (1, 0, 0) for d in result.diffs}
-            self.ledger.touch(keys, {}, time.time(), origin="comparison" if rounds is None else "sweep")
+            sums = {form_of(watched.key, diff.key): diff.source_checksum for diff in result.diffs}
+            self.ledger.touch(
+                {(watched.number, key): (1, 0, 0) for key in sums}, {}, time.time(),
+                origin="comparison" if rounds is None else SWEPT, source_sums=sums,
+            )  # fmt: skip
         if rounds is not None:
             self.trouble = ""
             self.sweep.took(watched.number, rounds, result)
@@ -304,6 +307,8 @@ def sweep_range(reader: PairReader, lower: KeyText | None, rows: int, bound: Key
         walker = reader.walker
         upper = walker.later(partial(walker.boundary, KeyRange(lower, bound), min(MOST_ROWS, max(1, rows)))).result()
         key_range = KeyRange(lower, bound if upper is None else upper)
+    if key_range.upper is None and any(column.nullable for column in reader.target.sql.range_key):
+        _refuse_other_nulls(reader)
     source, target = reader.checksums(key_range)
     if source.hashed < source.rows or target.hashed < target.rows:
         raise ReadError(f"{pair.id} {key_range}: a row is too long to hash at once")
@@ -313,3 +318,10 @@ def sweep_range(reader: PairReader, lower: KeyText | None, rows: int, bound: Key
     if diffs and not reader.key:
         raise ReadError(f"{pair.id}: {len(diffs)} rows differ, and the table has no key to read them again by")
     return Swept(source.rows, diffs, key_range.upper, target=target)
+
+
+def _refuse_other_nulls(reader: PairReader) -> None:
+    """Compare the rows in which a key column is NULL, which are in no range; raises ReadError where they differ."""
+    source, target = reader.checksums(KeyRange(nulls=True))
+    if not same_checksum(source, target) or source.hashed < source.rows:
+        raise ReadError(f"{reader.pair.id}: rows with NULL in their key differ, and cannot be read again by it")

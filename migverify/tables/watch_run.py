@@ -184,7 +184,8 @@ def _make_watch(
         watched, streams, ledger, run.store, run.run_id, pool, config.sources if reverse else [config.target],
         config.target, replace(rules_of(config), live=True), limits, _bases(run.store, began, pairs),
         lambda d, t: in_scope(d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
-        slots=max(1, min(e.connections for e in config.endpoints) - 1),
+        # A sweep asks for the time on one connection, and holds a moment of a final pass on another.
+        slots=max(1, min(e.connections for e in config.endpoints) - (1 if minutes is None else 3)),
         replan=partial(replanned, config, secrets, reverse=reverse), known=_known(begun, prepared, pairs),
         uncovered=[
             *prepared.hidden,
@@ -193,7 +194,7 @@ def _make_watch(
             *(f"{p.id} is not swept: it has no key by which both sides can be cut alike"
               for p in pairs if minutes is not None and p.readable and not sweepable(p)),
         ],
-        sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, pool),
+        sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, secrets, pool),
     )  # fmt: skip
 
 
@@ -213,15 +214,21 @@ def sweep_minutes(config: Config, request: TablesWatchRequest, resumed: RunInfo 
     if request.sweep is not None and carried:
         raise UsageError("reverse.carrier names a changefeed, and --sweep is for a target without one",
                          hint="Leave --sweep away; watch.sweep_rows sweeps beside the changefeed.")  # fmt: skip
-    if not request.reverse or carried:
-        return None
     began_with = resumed.facts.get("sweep") if resumed is not None else None
-    return request.sweep or (settings.sweep_minutes if settings is not None else None) or began_with
+    minutes = None
+    if request.reverse and not carried:
+        minutes = request.sweep or (settings.sweep_minutes if settings is not None else None) or began_with
+    if resumed is not None and bool(began_with) != bool(minutes):
+        # The ledger of a sweep holds the time of the target, not a place up to which changes were read.
+        way = "in rounds over the tables" if began_with else "with the changes of a stream"
+        raise UsageError(f"watch {resumed.run_id} began {way}, and cannot go on otherwise", hint="Start a new watch.")
+    return minutes
 
 
-def _past_reads(config: Config, pool: SessionPool) -> PastReads:
-    settings = config.reverse or ReverseSettings()
-    return PastReads(pool, config.target, replace(rules_of(config), live=True), settings.settle_seconds)
+def _past_reads(config: Config, secrets: Secrets, pool: SessionPool) -> PastReads:
+    settings, target = config.reverse or ReverseSettings(), config.target
+    rules = replace(rules_of(config), live=True)
+    return PastReads(pool, target, secrets.get(target.name), rules, settings.settle_seconds)
 
 
 def _read_by_file(

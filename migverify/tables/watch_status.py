@@ -416,12 +416,16 @@ def _table_gaps(base: Base, counts: PairCounts, notes: Sequence[tuple[str, str]]
 def table_result(status: TableStatus, pair: PairPlan, base: Base, diffs: Mapping[tuple[str, str], int],
                  seconds: float, started_at: str) -> TableResult:  # fmt: skip
     """Return what the store keeps of one pair at the end of a watch."""
-    alone = NotCovered("rows", f"not written since {started_at}: not read by this watch")
+    is_swept = status.equal_age_seconds is not None
+    alone = NotCovered(
+        "rows", "what was written since they were read" if is_swept
+        else f"not written since {started_at}: not read by this watch",
+    )  # fmt: skip
     details = {
         "verified_through": status.verified_through, "keys": status.keys, "images": status.images,
         "pending": status.pending, "doubt": status.doubt, "hot": status.hot, "diverged": status.diverged,
         "since_run": base.run_id or "", "plan_digest": plan_digest(pair), "findings": list(status.findings),
-        "strategy": "touched keys of the change stream", "whole": status.whole,
+        "strategy": "rounds over all rows" if is_swept else "touched keys of the change stream", "whole": status.whole,
     }  # fmt: skip
     return pair_result(
         pair, status.verdict, status.reasons, diffs, seconds, details, not_covered=() if status.whole else (alone,)

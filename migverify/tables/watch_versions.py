@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from migverify.db.pool import SessionPool
 from migverify.db.reader import Reader, SidePlan
 from migverify.db.session import Session
-from migverify.db.snapshot import current_timestamp, next_millisecond, read_as_of
+from migverify.db.snapshot import NOW, current_timestamp, held_snapshot, next_millisecond, read_as_of
 from migverify.errors import ReadError
 from migverify.model import Endpoint, KeyText, RowDiff
 from migverify.tables.diff import PairReader, rows_at_once
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.watch_check import Checked, CheckMoment, differing_rows, judge, prove
 from migverify.watch.applied import TSO_SHIFT
-from migverify.watch.ledger import KeyState, LedgerKey
+from migverify.watch.ledger import SWEPT, KeyState, LedgerKey
 from migverify.watch.touched import form_of
 
 T = TypeVar("T")
@@ -57,8 +57,21 @@ class PastReads:
 
     pool: SessionPool
     target: Endpoint
+    password: str | None = field(repr=False)
     rules: Rules
     settle: float
+
+    @contextmanager
+    def held(self) -> Iterator[int]:
+        """Yield a moment behind all that is committed by now, which garbage collection does not pass meanwhile.
+
+        Raises
+        ------
+        EndpointError
+            the server does not answer.
+        """
+        with held_snapshot(replace(self.target, snapshot=NOW), self.password):
+            yield self.now()
 
     def now(self) -> int:
         """Return the moment behind all that is committed by now, a TSO of a whole millisecond."""
@@ -153,7 +166,11 @@ def _moments(
     oldest = min((_since(entries[key], now) for key in open_keys), default=now)
     # Garbage collection keeps some minutes; the versions of interest are as old as the feed is slow.
     first = max(oldest, now - _tso(4 * past.settle))
-    span = (now - first) >> TSO_SHIFT
+    yield from _spread(first, now)
+
+
+def _spread(first: int, last: int) -> Iterator[int]:
+    span = (last - first) >> TSO_SHIFT
     steps = min(VERSIONS, span)
     for number in range(steps):
         yield first + (int(span * (number + random.random()) / steps) << TSO_SHIFT)
@@ -162,18 +179,28 @@ def _moments(
 def _written_lately(
     past: PastReads, pair: PairPlan, proved: Sequence[LedgerKey], moment: CheckMoment, now: int
 ) -> Iterator[LedgerKey]:
-    """Yield proved keys that were written within the settle time: the feed has carried what was written by then.
+    """Yield proved keys that MySQL was seen to follow: the feed has carried what was written before them.
 
-    Their place is the moment after which they were written.
+    MySQL's row has changed since it was found to differ, to one that the target did not hold the settle time ago, nor
+    at moments before that: a row that changed back would be equal without a feed. The place of a key is the moment
+    after which it was written.
     """
-    if not proved or all(moment.proof[source] for source in moment.sources):
+    if all(moment.proof[source] for source in moment.sources):
         return
     before = now - _tso(past.settle)
-    with closing(past.open(pair, before)) as reader:
-        older = _differing(reader, [entry.key for entry in proved])
-    for entry in proved:
-        if entry.key in older:
-            yield replace(entry, ordinal=before)
+    followed = {
+        entry.key: entry for entry in proved if entry.origin == SWEPT or entry.state is not KeyState.PENDING
+    }  # fmt: skip
+    for at in (before, *_spread(before - _tso(4 * past.settle), before)):
+        if not followed:
+            return
+        with closing(past.open(pair, at)) as reader:
+            older = _differing(reader, list(followed))
+        followed = {
+            key: entry for key, entry in followed.items()
+            if key in older and older[key].source_checksum != entry.source_sum
+        }  # fmt: skip
+    yield from (replace(entry, ordinal=before) for entry in followed.values())
 
 
 def _tso(seconds: float) -> int:

@@ -31,6 +31,8 @@ BY_FILE = "by file"
 """Kind of the notes of sources whose binlog was read from a run's place in the file on."""
 OTHER_SERVER = "other server"
 """Kind of the notes of sources that are another server than in the run that a watch starts from."""
+SWEPT = "sweep"
+"""Origin of keys that a round over a whole table found different."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS touched (
   pair INTEGER NOT NULL, key TEXT NOT NULL, source INTEGER NOT NULL, since INTEGER NOT NULL, seq INTEGER NOT NULL,
@@ -138,10 +140,12 @@ class Ledger:
         now: float,
         *,
         origin: str = "",
+        source_sums: Mapping[KeyText, str | None] | None = None,
     ) -> None:
         """Count touched keys, and move the position of each source (with its number of commits) in one transaction.
 
-        A key that is touched again is read anew; that it was diverged is remembered until it is proved.
+        A key that is touched again is read anew; that it was diverged is remembered until it is proved. ``source_sums``
+        are row checksums of the source that put keys here without a write; None is a row that is not there.
         """
         rows = [
             (pair, _text(key), source, ordinal, ordinal, count, now, now, origin)
@@ -152,6 +156,10 @@ class Ledger:
             images[pair] = images.get(pair, 0) + count
         with self._transaction() as db:
             db.executemany(_TOUCHED_OTHERWISE if origin else _TOUCHED_BY_WRITE, rows)
+            db.executemany(
+                "UPDATE touched SET source_sum=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
+                [(source_sums[key], pair, _text(key)) for pair, key in keys if source_sums and key in source_sums],
+            )
             db.executemany(
                 "INSERT INTO proved (pair,keys,rows) VALUES (?,0,?) "
                 "ON CONFLICT (pair) DO UPDATE SET rows=rows+excluded.rows",

@@ -197,8 +197,9 @@ def test_a_marker_tells_a_lost_row_in_a_write_stop(paid: Databases, tmp_path: Pa
     carrier = threading.Thread(target=carry)
     carrier.start()
     try:
-        assert watch.process.wait(90) == 1
+        code = watch.process.wait(90)
         watch.stop()
+        assert code == 1, watch.lines[-1]
     finally:
         stopped.set()
         carrier.join()

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,24 +18,30 @@ from hypothesis import strategies as st
 
 from migverify.changes.model import Idle, Item, Position
 from migverify.changes.positions import tso_position
-from migverify.errors import ConfigError, ReadError
-from migverify.model import DiffKind, KeyText, LiveState, RowDiff, StoredKind, Verdict
+from migverify.config import Config, load_config
+from migverify.errors import ConfigError, EndpointError, ReadError, UsageError
+from migverify.model import DiffKind, KeyText, LiveState, RowDiff, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.tables import watch_check, watch_identity, watch_ranges, watch_versions
+from migverify.tables.diff import PairReader
 from migverify.tables.sweep import LEAST_ROWS, MOST_PARTS, Sweep, Swept, TableRounds, rounds_of, timed_sweep
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched
+from migverify.tables.watch_ranges import sweep_range
+from migverify.tables.watch_run import TablesWatchRequest, sweep_minutes
 from migverify.tables.watch_status import TablesStatus, WatchRules
-from migverify.watch.applied import Applied, SettleTime
+from migverify.tables.watch_streams import clock_stream
+from migverify.watch import applied, clock
+from migverify.watch.applied import Applied, Marker, SettleTime, TimedMarker
 from migverify.watch.ledger import Ledger, PairCounts
 from migverify.watch.status import final_text, prometheus_text
 from migverify.watch.stream import Stream
 from tests.fakes import FakeStore
-from tests.toy_tables import RULES, make_pair
+from tests.toy_tables import RULES, ToyReader, ToySide, make_pair
 from tests.waiting import PATIENCE
 
 SETTLE = 0.25
-RANGE = 7
+RANGE = 25
 
 
 def tso_now() -> int:
@@ -156,7 +162,7 @@ class Proof(Applied):
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    def make(world: Tidb, *, applied: Applied | None = None, sweep: Sweep | None = None, **options: Any) -> TablesWatch:
+    def make(world: Tidb, *, proof: Applied | None = None, sweep: Sweep | None = None, **options: Any) -> TablesWatch:
         def differing(reader: Any, keys: Sequence[KeyText]) -> tuple[list[RowDiff], set[KeyText]]:
             if world.rng.random() < 0.3:
                 time.sleep(0.002)
@@ -177,10 +183,10 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         assert pair.target_side is not None
         end = pair.target_side.endpoint
         watched = Watched(0, end.name, "app", "t", ("id",), pair.target_side.sql.key, pair=pair)
-        stream = Stream(end, world, applied or SettleTime(SETTLE), None)  # type: ignore[arg-type]
+        stream = Stream(end, world, proof or SettleTime(SETTLE), None)  # type: ignore[arg-type]
         store = FakeStore()
         run = store.start_run("watch", "h", {"pairs": []}, {}, kind=StoredKind.TABLES)
-        past = SimpleNamespace(now=world.now, open=world.open, settle=SETTLE)
+        past = SimpleNamespace(now=world.now, open=world.open, settle=SETTLE, held=lambda: nullcontext(world.now()))
         return TablesWatch(
             [watched], [stream], Ledger(options.pop("ledger", tmp_path / "w.db")), store, run, Pool(),  # type: ignore[arg-type]
             [pair.sources[0].endpoint], end, RULES, options.pop("limits", WatchRules(0.02, reverse=True)),
@@ -286,7 +292,7 @@ def test_in_a_write_stop_time_alone_does_not_tell_a_lost_row_and_a_marker_does(m
     world.write("3001", 99, lost=True)
     status = drain(made(world), world, seconds=5 * SETTLE)
     assert (status.tables[0].diverged, status.verdict) == (0, Verdict.INCONCLUSIVE)
-    status = drain(made(world, applied=Proof(world), ledger=tmp_path / "marker.db"), world)
+    status = drain(made(world, proof=Proof(world), ledger=tmp_path / "marker.db"), world)
     assert (status.tables[0].diverged, status.verdict) == (1, Verdict.MISMATCH)
 
 
@@ -431,3 +437,131 @@ def test_the_pace_is_what_the_minutes_need(rows: int, minutes: float) -> None:
     if limit and sweep.pace > limit:
         with pytest.raises(ConfigError, match=r"watch\.sweep_rows allows"):
             timed_sweep({0: rows}, minutes, limit)
+
+
+def test_rows_with_null_in_their_key_are_compared_too() -> None:
+    """They are in no range, so a round over ranges alone would say nothing of them."""
+    pair = make_pair(nullable=True)
+    assert pair.target_side is not None
+    ours, theirs = ToySide({1: "a", 2: "b", None: "x"}), ToySide({1: "a", 2: "b", None: "x"})
+    reader = PairReader(
+        pair, [ToyReader(pair.sources[0], ours, RULES)], ToyReader(pair.target_side, theirs, RULES), RULES
+    )
+    assert sweep_range(reader, None, 1).reached == ("1",)
+    assert sweep_range(reader, ("1",), 5).reached is None
+    theirs.rows[None] = "y"
+    assert sweep_range(reader, None, 1).reached == ("1",)
+    with pytest.raises(ReadError, match="NULL in their key"):
+        sweep_range(reader, ("1",), 5)
+
+
+@given(st.sets(st.integers(0, 200), min_size=1), st.integers(1, 50), st.integers(1, 200))
+def test_a_range_ends_at_the_bound_of_the_round_before(keys: set[int], rows: int, bound: int) -> None:
+    pair = make_pair()
+    assert pair.target_side is not None
+    side = ToySide(dict.fromkeys(keys, "a"))
+    reader = PairReader(
+        pair, [ToyReader(pair.sources[0], side, RULES)], ToyReader(pair.target_side, side, RULES), RULES
+    )
+    lower: KeyText | None = None
+    while lower != (str(bound),):
+        swept = sweep_range(reader, lower, rows, (str(bound),))
+        assert swept.reached is not None
+        assert (-1 if lower is None else int(lower[0] or 0)) < int(swept.reached[0] or 0) <= bound
+        lower = swept.reached
+
+
+# -- how it begins
+
+PLAIN = 'source: {url: "mysql://app@db1"}\ntarget: {url: "tidb://root@tidb"}\ntables: {include: ["app.*"]}\n'
+CARRIER = "reverse: {carrier: {format: canal-json, files: [sink.json]}, sweep_minutes: 3}\n"
+
+
+def config_of(folder: Path, more: str = "") -> Config:
+    path = folder / "migverify.yaml"
+    path.write_text(PLAIN + more, encoding="utf-8")
+    return load_config(path)
+
+
+def resumed(**facts: Any) -> RunInfo:
+    return RunInfo("r1", "watch", 0.0, None, Verdict.INCONCLUSIVE, "h", {}, facts)
+
+
+@pytest.mark.parametrize(
+    ("more", "option", "began", "minutes"),
+    [
+        ("", 5.0, None, 5.0),
+        ("reverse: {sweep_minutes: 3}\n", None, None, 3.0),
+        ("reverse: {sweep_minutes: 3}\n", 5.0, None, 5.0),
+        ("", None, resumed(sweep=7.0), 7.0),
+        ("", None, None, None),
+        (CARRIER, None, None, None),
+    ],
+)
+def test_the_minutes_are_those_of_the_option_the_configuration_or_the_watch(
+    tmp_path: Path, more: str, option: float | None, began: RunInfo | None, minutes: float | None
+) -> None:
+    request = TablesWatchRequest("c", reverse=True, sweep=option)
+    assert sweep_minutes(config_of(tmp_path, more), request, began) == minutes
+
+
+@pytest.mark.parametrize(
+    ("more", "reverse", "option", "began", "words"),
+    [
+        ("", False, 5.0, None, "--sweep is for the reverse direction"),
+        (CARRIER, True, 5.0, None, "for a target without one"),
+        (CARRIER, True, None, resumed(sweep=7.0), "began in rounds over the tables"),
+        ("", True, 5.0, resumed(), "began with the changes of a stream"),
+    ],
+)
+def test_a_sweep_where_changes_are_read_is_refused(
+    tmp_path: Path, more: str, reverse: bool, option: float | None, began: RunInfo | None, words: str
+) -> None:
+    """The ledger of a sweep holds a time, not a place up to which changes were read: the two must not mix."""
+    request = TablesWatchRequest("c", reverse=reverse, sweep=option)
+    with pytest.raises(UsageError, match=words):
+        sweep_minutes(config_of(tmp_path, more), request, began)
+
+
+def test_a_marker_on_a_clock_has_the_place_at_which_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, "reverse: {applied: marker, marker: ops.m}\n")
+    marker = clock_stream(config, {}).applied
+    assert isinstance(marker, TimedMarker)
+    monkeypatch.setattr(applied, "current_timestamp", lambda _: 4711)
+    monkeypatch.setattr(Marker, "sample", lambda *_: 3)
+    monkeypatch.setattr(Marker, "_newest", lambda *_: 2)
+    marker.sample(SimpleNamespace())  # type: ignore[arg-type]
+    assert marker.ordinal(SimpleNamespace()) is None  # type: ignore[arg-type]
+    monkeypatch.setattr(Marker, "_newest", lambda *_: 3)
+    assert marker.ordinal(SimpleNamespace()) == 4711  # type: ignore[arg-type]
+
+
+def test_the_time_of_a_server_that_does_not_answer_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is silent, and asked again: a watch whose clock ended could not go on."""
+    asked = iter([ReadError("lost"), 5 << 18, EndpointError("refused"), 9 << 18])
+
+    def current(_: object) -> int:
+        answer = next(asked)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(clock, "CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(clock, "current_timestamp", current)
+    monkeypatch.setattr(clock, "open_session", lambda *_: nullcontext(SimpleNamespace()))
+    items = clock.CommitClock(make_pair().sources[0].endpoint, None).open(None)
+    places = [item.at for item in (next(items), next(items)) if isinstance(item, Idle)]
+    assert places == [tso_position(6 << 18), tso_position(10 << 18)]
+
+
+def test_the_ledger_keeps_rounds_and_what_mysql_held(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "w.db")
+    ledger.keep_round(0, "a")
+    ledger.keep_round(0, "b")
+    assert ledger.rounds() == {0: "b"}
+    keys = {(0, (key,)): (1, 0, 0) for key in ("1", "2")}
+    ledger.touch(keys, {}, 1.0, origin="sweep", source_sums={("1",): "x", ("2",): None})
+    ledger.touch(keys, {}, 2.0, origin="sweep", source_sums={("1",): "y"})
+    assert {entry.key[0]: entry.source_sum for entry in ledger.due({0: 1}, 3.0, 10)} == {"1": "y", "2": None}
