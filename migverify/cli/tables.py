@@ -1,4 +1,4 @@
-"""``migverify tables``: plan, verify, diff, repair and watch."""
+"""``migverify tables``: plan, verify, diff, repair, watch and loss."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from migverify.cli.console import (
     say,
     visible,
 )
+from migverify.cli.tables_loss import EPILOG as LOSS_EPILOG
+from migverify.cli.tables_loss import loss
 from migverify.cli.watching import watch_output
 from migverify.errors import ExitCode, UsageError
 
@@ -310,3 +312,4 @@ add(app, "verify", verify, VERIFY_EPILOG)
 add(app, "diff", diff, DIFF_EPILOG)
 add(app, "repair", repair, REPAIR_EPILOG)
 add(app, "watch", watch, WATCH_EPILOG, advanced=("--start", "--at-position"))
+add(app, "loss", loss, LOSS_EPILOG)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,7 @@ def _write_table(
                 SqlScript(folder / names[1], _header(table, info, config, *names[::-1]), session),
             ) as scripts,
         ):
-            table.written = write_statements(plan, reader, store, info.run_id, scripts)
+            table.written = write_statements(plan, reader, partial(diverged, store, info.run_id, pair.id), scripts)
             table.repair, table.inverse = scripts.close()
     except (ReadError, RepairError, PlanError) as error:
         table.written, table.repair, table.inverse = Written(), None, None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from migverify.config import Config, override_for
@@ -57,7 +57,8 @@ class RepairPlan:
     ``key`` the positions of those that identify a row; ``extra`` further target columns that take no part in the
     comparison and can be read and written back; ``others`` checksum expressions of those; ``self_updating`` columns
     that change by themselves on UPDATE; ``packet`` the longest statement the target takes, in bytes. ``no_insert`` and
-    ``no_delete`` are the reasons why such statements are refused, ``""`` for none.
+    ``no_delete`` are the reasons why such statements are refused, ``""`` for none. ``written_side`` is how people call
+    the side that is written.
     """
 
     pair: PairPlan
@@ -72,6 +73,7 @@ class RepairPlan:
     no_insert: str
     no_delete: str
     notes: tuple[str, ...]
+    written_side: str = "target"
 
     def open_reader(self, pool: SessionPool, rules: Rules) -> PairReader:
         """Return readers whose rows hold all that is to be written or restored; the caller closes them.
@@ -111,8 +113,12 @@ def why_no_delete(result: TableResult | None, totals: dict[str, int]) -> str:
     return next((f"the run did not read all of the table: {reason}" for reason in unknown), "")
 
 
-def plan_repair(pool: SessionPool, pair: PairPlan, config: Config, no_delete: str) -> RepairPlan:
+def plan_repair(
+    pool: SessionPool, pair: PairPlan, config: Config, no_delete: str, *, reverse: bool = False
+) -> RepairPlan:
     """Read the definitions of a readable pair and work out what can be written.
+
+    ``reverse``: the pair is turned round, so what the configuration calls the source is written.
 
     Raises
     ------
@@ -126,8 +132,13 @@ def plan_repair(pool: SessionPool, pair: PairPlan, config: Config, no_delete: st
         target = _definition(session, side.database, side.table)
         packet = int(session.query(PACKET)[0][0] or 0)
         flavor, notes = session.flavor, _notes(session, side.database, side.table)
-    override = override_for(config, first.database, first.table)
-    partner = {this.name: other for this, other in column_pairs(source, target, override.rename, override.ignore)[0]}
+    written_side = "source" if reverse else "target"
+    # Overrides and the columns of a pair go by the names of the configured source.
+    named = side if reverse else first
+    override = override_for(config, named.database, named.table)
+    both = (target, source) if reverse else (source, target)
+    matched = column_pairs(*both, override.rename, override.ignore)[0]
+    partner = {this.name: this if reverse else other for this, other in matched}
     if gone := [c.name for c in pair.columns if c.name not in partner]:
         raise RepairError(f"{pair.id}: column {gone[0]} is gone", hint="The table changed: verify it again.")
     columns = tuple(partner[c.name] for c in pair.columns)
@@ -139,17 +150,19 @@ def plan_repair(pool: SessionPool, pair: PairPlan, config: Config, no_delete: st
     quoted = {column.name for column in side.sql.key}
     key = {name for name in names if quote_name(name) in quoted}
     if not any(index.unique and set(index.columns) <= key for index in target.indexes):
-        notes.append("the target has no unique key over the columns that identify a row")
+        notes.append(f"the {written_side} has no unique key over the columns that identify a row")
     if rest:
         notes.append(f"not compared, so not written: {', '.join(c.name for c in rest)}")
     required = (c.name for c in rest if not c.nullable and c.default is None and "auto_" not in c.extra.lower())
-    no_insert = next((f"target column {n} is not compared, and has neither a default nor NULL" for n in required), "")
+    no_insert = next(
+        (f"{written_side} column {n} is not compared, and has neither a default nor NULL" for n in required), ""
+    )
     return RepairPlan(
         pair=pair, sql=replace(side.sql, where=""), flavor=flavor, columns=columns,
         key=frozenset(n for n, name in enumerate(names) if name in key), extra=tuple(extra),
         others=statements.other_checksums(extra, pair.hash),
         self_updating=tuple(c.name for c in target.columns if "on update" in c.extra.lower()), packet=packet,
-        no_insert=no_insert, no_delete=no_delete, notes=tuple(notes),
+        no_insert=no_insert, no_delete=no_delete, notes=tuple(notes), written_side=written_side,
     )  # fmt: skip
 
 
@@ -218,9 +231,9 @@ def diverged(store: ResultStore, run_id: str, pair: str, size: int = PAGE) -> It
 
 
 def write_statements(
-    plan: RepairPlan, reader: PairReader, store: ResultStore, run_id: str, scripts: ScriptPair
-) -> Written:  # fmt: skip
-    """Write the statements of one table.
+    plan: RepairPlan, reader: PairReader, pages: Callable[[int], Iterator[list[RowDiff]]], scripts: ScriptPair
+) -> Written:
+    """Write the statements of one table; ``pages`` yields its row diffs, at most so many at a time, again and again.
 
     Raises
     ------
@@ -230,7 +243,7 @@ def write_statements(
     written = Written()
     size = min(PAGE, rows_at_once(plan.pair))
     for kind in ORDER:
-        for page in diverged(store, run_id, plan.pair.id, size):
+        for page in pages(size):
             for forward, inverse in _changes(plan, reader, [d for d in page if d.kind is kind], written):
                 scripts.add(forward, inverse)
                 written.statements[kind.value] += 1
@@ -269,7 +282,7 @@ def _change(
     if len(ours) > 1:
         raise RepairError("two shards hold this key" if len(plan.pair.sources) > 1 else "several rows hold this key")
     if len(theirs) > 1:
-        raise RepairError("several rows hold this key on the target")
+        raise RepairError(f"several rows hold this key on the {plan.written_side}")
     if any("?" in checksums for checksums, _ in (*ours, *theirs)):
         raise RepairError("the row is longer than max_allowed_packet and has no checksum")
     differing = _differing(plan, ours, theirs)
@@ -291,7 +304,7 @@ def _change(
         raise RepairError("only generated columns differ")
     change = _statement(plan, diff, before, after, settable), _statement(plan, diff, after, before, settable)
     if any(len(t) * (1 if t.isascii() else 4) > plan.packet - PACKET_RESERVE for t in change):
-        raise RepairError("the statement would be longer than the target's max_allowed_packet")
+        raise RepairError(f"the statement would be longer than the {plan.written_side}'s max_allowed_packet")
     return change
 
 

@@ -1,0 +1,289 @@
+"""What would be lost if the application went back to the source now: writes of the target that it does not hold.
+
+The ledger of the reverse watch knows every key that was written on the target and is not proved on the source. They
+are read on both sides now: what differs would be lost. Writes behind the place to which the watch has read are not
+known, so every statement is one as of that place.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from migverify.changes.model import Position
+from migverify.changes.positions import parse_position, tso_time
+from migverify.config import Config
+from migverify.db.pool import SessionPool
+from migverify.db.snapshot import current_timestamp
+from migverify.errors import EndpointError, ReadError, UsageError
+from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.secrets import scrub
+from migverify.store.results import ResultStore, named_run
+from migverify.tables.diff import PairReader, Texts, read_rows, rows_at_once
+from migverify.tables.lost_keys import LossCounts, LostKeys
+from migverify.tables.outcome import verdict_of
+from migverify.tables.prepare import PreparedTables, rules_of
+from migverify.tables.recheck import carried_from, planned_pairs, refuse_other
+from migverify.tables.tasks import PairPlan
+from migverify.tables.watch_check import differing_rows
+from migverify.tables.watch_streams import position_of_run
+from migverify.watch.ledger import NO_PAIR
+from migverify.watch.ledger_read import LedgerState, UnprovedKey, read_ledger
+from migverify.watch.touched import form_of
+
+KEYS_AT_ONCE = 500
+MAX_UNREAD = 10.0
+"""Default of how many seconds of writes may be unknown."""
+TARGET_SOURCE = 0
+"""Number of the target's stream in the ledger of a reverse watch: it has one."""
+
+
+class LostRows(Protocol):
+    """Receives the rows of lost keys, a batch at a time: canonical texts of the compared columns, by key."""
+
+    def needs(self, pair: PairPlan) -> bool:
+        """Whether the rows of a pair are to be read."""
+        ...
+
+    def add(self, pair: PairPlan, rows: Sequence[tuple[Sequence[Texts], Sequence[Texts]]]) -> None:
+        """Take for each key its rows on the source, and those on the target."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WatchState:
+    """How far the reverse watch is.
+
+    ``began`` and ``read`` are timestamps (TSO) of the target: from where on and up to where its writes are known, None
+    while nothing was read. ``now`` is the target's timestamp at the same moment. ``progress_seconds`` is how long ago
+    the watch wrote its ledger. ``ended`` says since when it is over, as Unix time.
+    """
+
+    began: int | None
+    read: int | None
+    now: int
+    progress_seconds: float
+    unproved: int
+    ended: float | None
+
+    @property
+    def unread_seconds(self) -> float | None:
+        """Seconds of writes that are not known yet."""
+        return None if self.read is None else max(0.0, tso_time(self.now) - tso_time(self.read))
+
+    def is_alive(self, max_unread: float) -> bool:
+        """Whether it runs, and wrote its ledger within so many seconds."""
+        return self.ended is None and self.progress_seconds <= max_unread
+
+
+@dataclass(frozen=True, slots=True)
+class TableLoss:
+    """What would be lost of one table. ``unknown`` says why the counts may be too small."""
+
+    number: int
+    source: str
+    target: str
+    counts: LossCounts
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The answer: ``unknown`` are the reasons why the loss may be larger than the counts say."""
+
+    run_id: str
+    verdict: Verdict
+    watch: WatchState
+    counts: LossCounts
+    tables: tuple[TableLoss, ...]
+    unknown: tuple[str, ...]
+    max_unread: float
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        """Age of the oldest write that would be lost; None where none is known."""
+        return None if self.counts.oldest is None else max(0.0, tso_time(self.watch.now) - tso_time(self.counts.oldest))
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All reasons why more may be lost, those of tables with their name."""
+        return (*self.unknown, *(f"{table.source}: {why}" for table in self.tables for why in table.unknown))
+
+
+def reverse_run(store: ResultStore, name: str, digest: str) -> RunInfo:
+    """Return a reverse watch by its run; ``last`` is the newest one.
+
+    Raises
+    ------
+    UsageError
+        the store holds no such run, or it is no reverse watch.
+    PlanError
+        it watched something else.
+    """
+    run = named_run(store, name, StoredKind.TABLES, digest, suits=lambda one: bool(one.facts.get("reverse")))
+    if not run.facts.get("reverse"):
+        raise UsageError(
+            f"run {run.run_id} is no reverse watch, so it does not know what was written on the target",
+            hint="Start one: migverify tables watch --reverse --since RUN",
+        )
+    refuse_other(run, digest, "Put the configuration back as it was, or start a new reverse watch.")
+    return run
+
+
+def find_loss(
+    prepared: PreparedTables, config: Config, store: ResultStore, run: RunInfo, ledger: Path, pool: SessionPool,
+    lost: LostKeys, rows: LostRows | None = None, max_unread: float = MAX_UNREAD,
+) -> tuple[Loss, dict[int, PairPlan]]:  # fmt: skip
+    """Read the unproved keys of a reverse watch on both sides, and return what would be lost.
+
+    Parameters
+    ----------
+    ledger
+        The watch's ledger; it is only read.
+    lost
+        Receives the lost keys.
+    rows
+        Receives their rows.
+    max_unread
+        Seconds of writes that may be unknown.
+
+    Returns
+    -------
+    loss, pairs
+        The loss, and the plan of each pair by its number in the ledger, where it can be read.
+
+    Raises
+    ------
+    StoreError
+        the ledger cannot be read.
+    """
+    state = read_ledger(ledger, lost.add_unproved)
+    watch = _watch_state(config, store, run, state, pool, lost)
+    by_id = {pair.id: pair for pair in prepared.pairs()}
+    planned = list(planned_pairs(run).values())
+    plans = {n: by_id[str(entry["id"])] for n, entry in enumerate(planned) if str(entry["id"]) in by_id}
+    with_keys = set(lost.pairs())
+    tables = []
+    for number, entry in enumerate(planned):
+        gaps = _table_gaps(number, state)
+        if number in with_keys:
+            gaps += _read_pair(number, plans.get(number), config, pool, lost, rows)
+        tables.append(
+            TableLoss(number, str(entry["source"]), str(entry["target"]), lost.counts(number), tuple(gaps))
+        )  # fmt: skip
+    unknown = tuple(_watch_gaps(run, watch, state, max_unread, tables))
+    counts = lost.counts()
+    mismatches = [f"{counts.keys:,}"] if counts.keys else []
+    verdict = verdict_of(mismatches, [*unknown, *(why for table in tables for why in table.unknown)])
+    return Loss(run.run_id, verdict, watch, counts, tuple(tables), unknown, max_unread), plans
+
+
+def _watch_state(
+    config: Config, store: ResultStore, run: RunInfo, state: LedgerState, pool: SessionPool, lost: LostKeys
+) -> WatchState:
+    with pool.session(config.target) as session:
+        now = current_timestamp(session)
+    read = state.read.get(TARGET_SOURCE)
+    began = began_at(store, run, config.target.name)
+    return WatchState(
+        began.offset if began is not None else None, read.offset if read is not None else None, now,
+        max(0.0, time.time() - state.written), lost.count_unproved(), run.finished,
+    )  # fmt: skip
+
+
+def began_at(store: ResultStore, run: RunInfo, name: str) -> Position | None:
+    """Return the place from which on a watch follows an endpoint, None where the store does not say."""
+    since = str(run.facts.get("since") or "")
+    try:
+        if run.facts.get("start"):
+            return parse_position(str(run.facts["start"]))
+        begun = carried_from(store, store.load_run(since)) if since else [run]
+        return position_of_run(begun, name)
+    except UsageError:
+        return None
+
+
+def _watch_gaps(
+    run: RunInfo, watch: WatchState, state: LedgerState, max_unread: float, tables: Sequence[TableLoss]
+) -> Iterator[str]:
+    if not tables:
+        yield f"watch {run.run_id} watches no table"
+    if watch.ended is not None:
+        yield f"watch {run.run_id} has ended ({run.verdict}): what was written since is not known"
+    elif not watch.is_alive(max_unread):
+        yield (
+            f"watch {run.run_id} is not alive: it wrote its ledger {watch.progress_seconds:.0f} seconds ago; "
+            f"go on with: migverify tables watch --reverse --resume {run.run_id}"
+        )
+    if watch.unread_seconds is None:
+        yield "nothing was read from the changefeed yet"
+    elif watch.unread_seconds > max_unread:
+        yield (
+            f"the changefeed was read to {watch.unread_seconds:.0f} seconds ago: what was written since is not known "
+            f"(at most {max_unread:g} seconds may be unread)"
+        )
+    for number, kind, text in state.notes:
+        if number < 0:
+            yield _uncovered(text) if kind == "uncovered" else f"{kind}: {text}"
+
+
+def _uncovered(text: str) -> str:
+    endpoint, database, table = json.loads(text)
+    return f"{endpoint}: {database}.{table} is written, and no table pair covers it"
+
+
+def _table_gaps(number: int, state: LedgerState) -> list[str]:
+    gaps = []
+    for pair, kind, text in state.notes:
+        if pair != number or pair == NO_PAIR:
+            continue
+        if kind == "stale":
+            gaps.append(f"it may hold other rows, and is not compared again yet: {text}")
+        elif kind == "keyless":
+            gaps.append("rows were written, and the table has no key to read them by")
+    return list(dict.fromkeys(gaps))
+
+
+# --- one pair ----------------------------------------------------------------------------------------------------
+
+
+def _read_pair(
+    number: int, pair: PairPlan | None, config: Config, pool: SessionPool, lost: LostKeys, rows: LostRows | None
+) -> list[str]:
+    """Read the unproved keys of a pair on both sides; returns why not all could be."""
+    if pair is None or not pair.readable:
+        return ["the table is not on both sides now"]
+    taken = rows if rows is not None and rows.needs(pair) else None
+    try:
+        with closing(PairReader.open(pair, pool, replace(rules_of(config), live=True))) as reader:
+            for keys in lost.unproved(number, min(KEYS_AT_ONCE, rows_at_once(pair))):
+                _read_keys(reader, number, keys, lost, taken)
+    except (ReadError, EndpointError) as error:
+        return [f"not all of its keys could be read: {scrub(error.message)}"]
+    return []
+
+
+def _read_keys(
+    reader: PairReader, number: int, keys: Sequence[UnprovedKey], lost: LostKeys, rows: LostRows | None
+) -> None:
+    diffs, _ = differing_rows(reader, [entry.key for entry in keys])
+    if not diffs:
+        return
+    entries: Mapping[tuple[str | None, ...], UnprovedKey] = {entry.key: entry for entry in keys}
+    now = time.time()
+    found = []
+    for diff in diffs:
+        form = form_of(reader.key, diff.key)
+        # A collation may find rows of other keys.
+        found.append((entries.get(form) or UnprovedKey(number, form, 0, 0, now, "found"), diff))
+    lost.add_lost(found)
+    if rows is not None:
+        ours, theirs = read_rows(reader, [diff.key for diff in diffs])
+        rows.add(reader.pair, [
+            ([texts for _, texts in ours.get(d.key, [])], [texts for _, texts in theirs.get(d.key, [])]) for d in diffs
+        ])  # fmt: skip
