@@ -1,4 +1,4 @@
-"""A loss as JSON and as lines of text. Every statement names the commit timestamp (TSO) that it is as of."""
+"""A loss, and whether a rollback is armed, as JSON and as text. Statements name the TSO that they are as of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from migverify.watch.carrier import shown_timestamp
 
 if TYPE_CHECKING:
     from migverify.recon.lost_amounts import LostAmount, LostAmounts
-    from migverify.tables.loss import TableLoss
+    from migverify.tables.armed import ArmedRollback
+    from migverify.tables.loss import TableLoss, WatchState
     from migverify.tables.loss_sql import CarryScript
 
 WORDS = {
@@ -41,16 +42,33 @@ def loss_as_dict(
         "run": loss.run_id, "verdict": loss.verdict.value, "complete": not loss.reasons,
         "as_of": _stamp(watch.read), "read_at": _stamp(watch.now), "began": _stamp(watch.began),
         "unread_seconds": watch.unread_seconds, "max_unread": loss.max_unread,
-        "watch": {
-            "alive": watch.is_alive(loss.max_unread), "progress_seconds": watch.progress_seconds,
-            "unproved_keys": watch.unproved, "drained": watch.unproved == 0, "ended": watch.ended,
-        },
+        "watch": _watch(watch, loss.max_unread),
         **_counts(loss.counts), "oldest_seconds": loss.oldest_seconds,
         "amounts": [_amount(one) for one in amounts.sums()] if amounts is not None else [],
         "amounts_unstated": list(amounts.unstated) if amounts is not None else ["no rule was named (--rules)"],
         "reasons": list(loss.reasons), "tables": tables, "tables_watched": len(loss.tables),
         "rows": list(rows), "rows_left_out": loss.counts.keys - len(rows),
         "sql": [_script(script) for script in scripts],
+    }  # fmt: skip
+
+
+def armed_as_dict(found: ArmedRollback, max_unread: float) -> dict[str, Any]:
+    """Return whether a rollback is armed, as JSON."""
+    unread, watch = found.unread, found.watch
+    return {
+        "run": found.reverse, "forward": found.forward, "verdict": found.verdict.value, "as_of": _stamp(watch.read),
+        "read_at": _stamp(watch.now), "began": _stamp(watch.began), "unread_seconds": watch.unread_seconds,
+        "max_unread": max_unread, "watch": _watch(watch, max_unread),
+        "unread_rows": None if unread is None else unread.rows,
+        "unread_statements": None if unread is None else unread.statements,
+        "reasons": [*found.problems, *found.unknown],
+    }  # fmt: skip
+
+
+def _watch(watch: WatchState, max_unread: float) -> dict[str, Any]:
+    return {
+        "alive": watch.is_alive(max_unread), "progress_seconds": watch.progress_seconds,
+        "unproved_keys": watch.unproved, "drained": watch.unproved == 0, "ended": watch.ended,
     }  # fmt: skip
 
 
@@ -120,6 +138,22 @@ def loss_as_text(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"not known: {reason}"
 
 
+def armed_as_text(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that say whether a rollback is armed, from its JSON."""
+    words = {"MATCH": "a rollback is armed", "MISMATCH": "no rollback is armed"}
+    place = f", as of {document['as_of']['text']}" if document["as_of"] else ""
+    what = words.get(document["verdict"], "it is not known whether a rollback is armed")
+    yield f"{document['verdict']}: {what}{place}"
+    if document["unread_rows"] is not None:
+        yield (
+            f"behind the end of watch {document['forward']}: {amount(document['unread_rows'], 'row')} and "
+            f"{amount(document['unread_statements'], 'statement')} on the sources"
+        )
+    yield from _places(document)
+    for reason in document["reasons"]:
+        yield f"because: {reason}"
+
+
 def _headline(document: Mapping[str, Any]) -> str:
     as_of = document["as_of"]
     place = f"as of {as_of['text']}" if as_of else "as of no place yet"
@@ -146,7 +180,7 @@ def _places(document: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"watch {document['run']}: {state}, wrote its ledger {watch['progress_seconds']:.1f} seconds ago, {drained}"
     )  # fmt: skip
-    if document["oldest"]:
+    if document.get("oldest"):
         yield f"oldest write that would be lost: {document['oldest']['text']}"
 
 

@@ -26,8 +26,8 @@ from migverify.cli.console import (
     say,
     visible,
 )
+from migverify.cli.tables_loss import ARMED_EPILOG, armed, loss
 from migverify.cli.tables_loss import EPILOG as LOSS_EPILOG
-from migverify.cli.tables_loss import loss
 from migverify.cli.watching import watch_output
 from migverify.errors import ExitCode, UsageError
 
@@ -313,3 +313,4 @@ add(app, "diff", diff, DIFF_EPILOG)
 add(app, "repair", repair, REPAIR_EPILOG)
 add(app, "watch", watch, WATCH_EPILOG, advanced=("--start", "--at-position"))
 add(app, "loss", loss, LOSS_EPILOG)
+add(app, "armed", armed, ARMED_EPILOG)

@@ -1,4 +1,4 @@
-"""``migverify tables loss``: what would be lost if the application went back to the source now."""
+"""``migverify tables loss`` and ``tables armed``: what going back to the source would lose, and if it is possible."""
 
 from __future__ import annotations
 
@@ -94,6 +94,51 @@ def loss(
         typer.echo(json.dumps(document, ensure_ascii=False))
     else:
         for line in loss_as_text(document):
+            typer.echo(visible(line, lines=False))
+    raise typer.Exit(int(found.verdict.exit_code))
+
+
+ARMED_EPILOG = examples("migverify tables armed", "migverify tables armed --forward last --json")
+
+
+def armed(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A reverse watch; `last`: the newest.")] = "last",
+    forward: Annotated[
+        str, typer.Option(metavar="RUN", help="The forward watch that it takes over from; `last`: the newest.")
+    ] = "last",
+    config: ConfigOption = DEFAULT_CONFIG,
+    max_unread: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="With more seconds of unread writes, nothing is proved.")
+    ] = 10.0,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """State whether the reverse watch took over from the forward watch, with nothing unread between them.
+
+    Exit 0 a rollback is armed, 1 something is between the two watches, 3 not known.
+    """
+    from migverify.cli.loss_view import armed_as_dict, armed_as_text
+    from migverify.cli.report import open_run_store
+    from migverify.db.pool import SessionPool
+    from migverify.tables.armed import ask_armed, forward_run
+    from migverify.tables.loss import reverse_run
+    from migverify.tables.prepare import prepared_run
+    from migverify.watch.ledger import ledger_folder
+
+    with (
+        prepared_run(config, None, current=True) as (loaded, secrets, prepared),
+        closing(open_run_store(store, config)) as opened,
+        closing(SessionPool(secrets)) as pool,
+    ):
+        reverse = reverse_run(opened, run, prepared.digest)
+        before = forward_run(opened, forward, prepared.digest)
+        ledger = ledger_folder(loaded) / f"watch-{reverse.run_id}.db"
+        found = ask_armed(prepared, loaded, secrets, opened, before, reverse, ledger, pool, max_unread)
+    document = armed_as_dict(found, max_unread)
+    if as_json:
+        typer.echo(json.dumps(document, ensure_ascii=False))
+    else:
+        for line in armed_as_text(document):
             typer.echo(visible(line, lines=False))
     raise typer.Exit(int(found.verdict.exit_code))
 

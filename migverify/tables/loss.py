@@ -163,36 +163,39 @@ def find_loss(
         the ledger cannot be read.
     """
     state = read_ledger(ledger, lost.add_unproved)
-    watch = _watch_state(config, store, run, state, pool, lost)
+    watch = watch_state(config, store, run, state, pool, lost.count_unproved())
     by_id = {pair.id: pair for pair in prepared.pairs()}
     planned = list(planned_pairs(run).values())
     plans = {n: by_id[str(entry["id"])] for n, entry in enumerate(planned) if str(entry["id"]) in by_id}
     with_keys = set(lost.pairs())
     tables = []
     for number, entry in enumerate(planned):
-        gaps = _table_gaps(number, state)
+        gaps = table_gaps(number, state)
         if number in with_keys:
             gaps += _read_pair(number, plans.get(number), config, pool, lost, rows)
         tables.append(
             TableLoss(number, str(entry["source"]), str(entry["target"]), lost.counts(number), tuple(gaps))
         )  # fmt: skip
-    unknown = tuple(_watch_gaps(run, watch, state, max_unread, tables))
+    unknown = tuple(watch_gaps(run, watch, state, max_unread))
+    if not tables:
+        unknown += (f"watch {run.run_id} watches no table",)
     counts = lost.counts()
     mismatches = [f"{counts.keys:,}"] if counts.keys else []
     verdict = verdict_of(mismatches, [*unknown, *(why for table in tables for why in table.unknown)])
     return Loss(run.run_id, verdict, watch, counts, tuple(tables), unknown, max_unread), plans
 
 
-def _watch_state(
-    config: Config, store: ResultStore, run: RunInfo, state: LedgerState, pool: SessionPool, lost: LostKeys
+def watch_state(
+    config: Config, store: ResultStore, run: RunInfo, state: LedgerState, pool: SessionPool, unproved: int
 ) -> WatchState:
+    """Return how far a reverse watch is, by its ledger and the clock of the target."""
     with pool.session(config.target) as session:
         now = current_timestamp(session)
     read = state.read.get(TARGET_SOURCE)
     began = began_at(store, run, config.target.name)
     return WatchState(
         began.offset if began is not None else None, read.offset if read is not None else None, now,
-        max(0.0, time.time() - state.written), lost.count_unproved(), run.finished,
+        max(0.0, time.time() - state.written), unproved, run.finished,
     )  # fmt: skip
 
 
@@ -208,11 +211,8 @@ def began_at(store: ResultStore, run: RunInfo, name: str) -> Position | None:
         return None
 
 
-def _watch_gaps(
-    run: RunInfo, watch: WatchState, state: LedgerState, max_unread: float, tables: Sequence[TableLoss]
-) -> Iterator[str]:
-    if not tables:
-        yield f"watch {run.run_id} watches no table"
+def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: float) -> Iterator[str]:
+    """Yield why a reverse watch does not know every write of the target, but for the last ``max_unread`` seconds."""
     if watch.ended is not None:
         yield f"watch {run.run_id} has ended ({run.verdict}): what was written since is not known"
     elif not watch.is_alive(max_unread):
@@ -237,7 +237,8 @@ def _uncovered(text: str) -> str:
     return f"{endpoint}: {database}.{table} is written, and no table pair covers it"
 
 
-def _table_gaps(number: int, state: LedgerState) -> list[str]:
+def table_gaps(number: int, state: LedgerState) -> list[str]:
+    """Return why not every write of a pair is among the keys of the ledger."""
     gaps = []
     for pair, kind, text in state.notes:
         if pair != number or pair == NO_PAIR:

@@ -192,6 +192,20 @@ def _watched(document: Any) -> tuple[str, list[str], dict[str, Any]]:
     return str(document["verdict"]), reasons, {"run": document["run_id"], "sources": sources, "tables": len(tables)}
 
 
+def _proved(document: Any) -> tuple[str, list[str], dict[str, Any]]:
+    """Read the last line of ``tables watch --reverse --json``; that of a forward watch says nothing of a rollback."""
+    if document["reverse"] is not True:
+        raise ValueError("a forward watch")
+    verdict, reasons, facts = _watched(document)
+    return verdict, reasons, {**facts, "as_of": document["as_of"]}
+
+
+def _armed(document: Any) -> tuple[str, list[str], dict[str, Any]]:
+    """Read what ``tables armed --json`` prints."""
+    names = ("run", "forward", "as_of", "began", "unread_seconds", "unread_rows", "unread_statements", "watch")
+    return str(document["verdict"]), list(document["reasons"]), {name: document[name] for name in names}
+
+
 def _guards(document: Any) -> tuple[str, list[str], dict[str, Any]]:
     """Read what every guard's ``--json`` prints."""
     guards = document["guards"]
@@ -280,6 +294,23 @@ COMMAND_CHECKS = (
          Argument("within", "number", "Seconds for draining, then it is inconclusive; default: watch.drain_seconds."),
          STORE),
         _watched, options=(("within", "--timeout"),), always=("--until-drained",),
+    ),
+    CommandCheck(
+        "rollback.proved", "Everything written on the target is on the source, and equal: nothing would be lost.",
+        ("tables", "watch"),
+        (Argument("run", "text", "The reverse watch to go on with; it has to be ended before.", required=True),
+         Argument("at_position", "text", "Where to drain to, a TSO; default: the target's now."),
+         Argument("within", "number", "Seconds for draining, then it is inconclusive; default: watch.drain_seconds."),
+         STORE),
+        _proved, options=(("run", "--resume"), ("within", "--timeout")), always=("--reverse", "--until-drained"),
+    ),
+    CommandCheck(
+        "rollback.armed", "The reverse watch took over from the forward watch, with nothing unread between them.",
+        ("tables", "armed"),
+        (Argument("run", "text", "The reverse watch; default: the newest."),
+         Argument("forward", "text", "The forward watch that it takes over from; default: the newest."),
+         Argument("max_unread", "number", "Seconds of the target's writes that may be unread; default 10."), STORE),
+        _armed, before=("run",),
     ),
     CommandCheck(
         "recon.holds", "Rules between tables, shards and services hold.", ("recon", "run"),

@@ -9,7 +9,9 @@ from migverify.runbook.actions.builtin import built_in
 
 __all__ = ["full_registry"]
 
-_MODULES = ("actions.web", "actions.commands", "actions.gates", "traffic.actions")
+_MODULES = (
+    "actions.web", "actions.commands", "actions.rollback_loss", "actions.gates", "traffic.actions",
+)  # fmt: skip
 """Modules with ``register(registry)``; imported when a registry is made, since ``--help`` needs none."""
 
 
