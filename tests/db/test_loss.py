@@ -173,10 +173,9 @@ class Back:
         self.process: Any = None
         self.run = ""
 
-    def start(self) -> None:
-        """Verify, and watch from there."""
-        begun = verify(self.config).run_id
-        self._fork(TablesWatchRequest("watch", since=begun, reverse=True))
+    def start(self, since: str = "") -> None:
+        """Watch from a run, or verify and watch from there."""
+        self._fork(TablesWatchRequest("watch", since=since or verify(self.config).run_id, reverse=True))
 
     def resume(self) -> None:
         self._fork(TablesWatchRequest("watch", resume=self.run, reverse=True))
@@ -399,3 +398,46 @@ def test_text_names_the_timestamp_and_no_run_is_an_error(back: Back) -> None:
     code, _, err = migverify("tables", "loss", "--config", str(back.config), "nosuchrun")
     assert code == 2
     assert "nosuchrun" in err
+
+
+def test_a_rollback_is_armed_when_nothing_is_between_the_two_watches(
+    paid: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back = Back(paid, tmp_path, monkeypatch)
+    config = ("--config", str(back.config))
+    verified = verify(back.config).run_id
+    drain = ("--until-drained", "--timeout", "60", "--json")
+    code, out, err = migverify("tables", "watch", *config, "--since", verified, *drain)
+    assert code == 0, err
+    forward = json.loads(out.splitlines()[-1])["run_id"]
+
+    def armed(*options: str) -> tuple[int, dict[str, Any]]:
+        code, out, err = migverify("tables", "armed", *config, "--json", *options)
+        return code, json.loads(out) if out else {"error": err}
+
+    assert armed()[0] == 2  # there is no reverse watch
+    back.start(forward)
+    with back.writer.marking():
+        try:
+            deadline = time.monotonic() + 60
+            while (found := armed())[0] != 0 and time.monotonic() < deadline:
+                time.sleep(0.2)
+            code, document = found
+            assert (code, document["verdict"]) == (0, "MATCH"), document
+            assert (document["forward"], document["run"]) == (forward, back.run)
+            assert (document["unread_rows"], document["unread_statements"]) == (0, 0)
+            # A client that was not stopped writes the source: the rows are between the two watches.
+            back.apply("UPDATE pay SET note='late' WHERE id=5", "INSERT INTO pay VALUES (500, 1, 'EUR', 'late')")
+            code, document = armed()
+            assert (code, document["verdict"], document["unread_rows"]) == (1, "MISMATCH", 3)
+            assert "were written on the sources behind the end of watch" in "; ".join(document["reasons"])
+            code, out, _ = migverify("tables", "armed", *config)
+            assert out.startswith("MISMATCH: no rollback is armed, as of tso:")
+            back.stop(signal.SIGKILL)
+            deadline = time.monotonic() + 60
+            while armed("--max-unread", "2")[1]["watch"]["alive"] and time.monotonic() < deadline:
+                time.sleep(0.2)
+            assert armed("--max-unread", "2")[1]["watch"]["alive"] is False
+        finally:
+            back.process.kill()
+            back.process.join()

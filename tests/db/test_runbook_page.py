@@ -21,7 +21,7 @@ from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from tests.db.chromium import Browser, Page
 from tests.unit.runbook_places import data_of, rewrite
-from tests.unit.runbook_stories import Story, in_freeze
+from tests.unit.runbook_stories import Story, in_freeze, lost, with_loss_guard
 
 pytestmark = pytest.mark.db
 _K = EventKind
@@ -105,6 +105,41 @@ def test_a_hold_stands_in_big_letters(browser: Browser, serve: Serve, tmp_path: 
     assert page.ask("document.title").startswith("HELD")
     assert "fail" in page.text("#guards .alert")
     assert "lag" in page.text("#guards .alert")
+    calm(page, server)
+
+
+LOSS = (
+    "[...document.querySelectorAll('#clocks .tile')].find((one) => one.textContent.startsWith('Loss if rolled back'))"
+)
+
+
+def test_the_loss_of_a_rollback_is_beside_the_moment_to_decide(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = lost(with_loss_guard(tmp_path), behind=3.0)
+    server = serve(story)
+    page = opened(browser, server)
+    page.until(f"!!{LOSS}")
+    words = page.ask(f"{LOSS}.textContent")
+    for part in ("12 keys", "oldest write 0:34", "1250.00 EUR", "as of ", "0:0", " ago"):
+        assert part in words, words
+    assert "old:" not in words
+    titles = page.ask("[...document.querySelectorAll('#clocks .tile h3')].map((one) => one.textContent)")
+    assert "Decide" in titles[titles.index("Loss if rolled back") - 1]
+    # Its age counts up by itself.
+    page.until(f"/0:0[6-9]|0:[1-9]/.test({LOSS}.querySelector('.clock').textContent)")
+    # What is too much, and what is not known in full, does not look like what is acceptable.
+    lost(story, "fail", keys=900)
+    page.until(f"{LOSS}.textContent.includes('900 keys')")
+    assert "too large" in page.ask(f"{LOSS}.textContent")
+    assert "bad" in page.ask(f"{LOSS}.className")
+    lost(story, "inconclusive", keys=1)
+    page.until(f"{LOSS}.textContent.includes('≥ 1 key')")
+    assert "not all is known" in page.ask(f"{LOSS}.textContent")
+    # An old value looks old: struck out, and said.
+    lost(story, keys=7, behind=178.0)
+    page.until(f"{LOSS}.textContent.includes('7 keys')")
+    page.until(f"{LOSS}.textContent.includes('! old:')")
+    assert page.ask(f"getComputedStyle({LOSS}.querySelector('s')).textDecorationLine") == "line-through"
+    assert "bad" in page.ask(f"{LOSS}.className")
     calm(page, server)
 
 

@@ -383,3 +383,24 @@ def in_freeze(room: Path, **options: Any) -> Story:
         "REHEARSAL 3/4: bob starts freeze, plan 0:20, reviewer carol, rollback armed", failed="HTTP 503 from the chat"
     )
     return story.wait(12).beat()
+
+
+def with_loss_guard(room: Path, ago: float = 560.0) -> Story:
+    """A run like ``in_freeze`` with a guard over what a rollback would lose."""
+    book = cutover(MovedClock(-ago).now().wall)
+    check = Check(action="rollback.loss", arguments={"max_seconds": 60})
+    guard = guard_of("loss", check, 30, armed_in=("*",), on_fail="hold")
+    return in_freeze(room, ago=ago, book=replace(book, guards=(*book.guards, guard)))
+
+
+def lost(story: Story, state: str = "pass", *, keys: int = 12, behind: float = 2.0) -> Story:
+    """Have the guard say what a rollback would lose, as of ``behind`` seconds ago."""
+    at = story.clock.now().wall - behind
+    facts = {
+        "keys": keys, "oldest_seconds": 34.0, "at_risk": {"EUR": "1250.00"},
+        "as_of": {"tso": int(at * 1000) << 18, "time": at, "text": "tso:1 (then)"},
+    }  # fmt: skip
+    return story.does(
+        _K.GUARD, guard="loss", state=state, text=f"{keys} keys would be lost", value="acceptable", asked=1, due=1,
+        loss=facts,
+    )  # fmt: skip

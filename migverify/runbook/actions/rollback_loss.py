@@ -15,13 +15,14 @@ from migverify.runbook.actions.action import (
     ActionResult,
     Argument,
     Bounds,
+    CheckOutcome,
     Context,
     Outcome,
     Registry,
 )
 from migverify.runbook.actions.commands import STORE, TIMEOUT, call
 
-__all__ = ["ACCEPTABLE", "NAME", "register", "result_of"]
+__all__ = ["ACCEPTABLE", "NAME", "numbers_of", "register", "result_of"]
 
 NAME = "rollback.loss"
 ACCEPTABLE, TOO_LARGE = "acceptable", "too large"
@@ -32,7 +33,7 @@ _NUMBERS = (
 )  # fmt: skip
 _LIMITS = ("max_keys", "max_seconds", "max_amount")
 _ARGUMENTS = (
-    Argument("run", "text", "The reverse watch; default: the newest."),
+    Argument("watch", "text", "Run of the reverse watch; default: the newest."),
     Argument("max_keys", "number", "So many keys may be lost; without any limit, none."),
     Argument("max_seconds", "number", "The oldest write that would be lost may be so old."),
     Argument("max_amount", "number", "So much may be at risk in each currency, by the amounts of `rules`."),
@@ -112,7 +113,7 @@ def _unknown(document: Mapping[str, Any], facts: Mapping[str, Any], limits: Mapp
 
 
 def _ask(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-    words = ["tables", "loss", *([str(arguments["run"])] if "run" in arguments else []), "--limit", "0"]
+    words = ["tables", "loss", *([str(arguments["watch"])] if "watch" in arguments else []), "--limit", "0"]
     for name, option in (("rules", "--rules"), ("max_unread", "--max-unread"), ("store", "--store")):
         if name in arguments:
             words += [option, str(arguments[name])]
@@ -130,6 +131,14 @@ def _ask(arguments: Mapping[str, Any], context: Context) -> ActionResult:
         return ActionResult(Outcome.NO_DATA, text, None, done.facts)
     outcome = Outcome.OK if value is not None else Outcome.NO_DATA
     return ActionResult(outcome, text, value, {**done.facts, **facts})
+
+
+def numbers_of(answer: CheckOutcome) -> dict[str, Any]:
+    """Return what the journal keeps of a guard's answer beside its text: the numbers, where it is of this gate."""
+    names = ("keys", "oldest_seconds", "at_risk", "as_of")
+    if answer.action != NAME or not set(names) <= answer.evidence.keys():
+        return {}
+    return {"loss": {name: answer.evidence[name] for name in names}}
 
 
 def register(registry: Registry) -> None:

@@ -49,6 +49,19 @@ def run_metrics(view: View, now: float) -> Iterator[Metric]:
     yield one("write_stop_left_seconds", "Seconds left of the write stop's budget.", stop_left)
     to_decide = until - now if until is not None else None
     yield one("rollback_decision_left_seconds", "Seconds left to decide on a rollback.", to_decide)
+    loss = view.loss
+    yield one("rollback_loss_keys", "Keys that a rollback would lose, as the last rollback.loss said.",
+              None if loss is None or loss.keys is None else float(loss.keys))  # fmt: skip
+    yield one("rollback_loss_oldest_seconds", "Age of the oldest write that a rollback would lose, as of its moment.",
+              None if loss is None else loss.oldest)  # fmt: skip
+    yield one("rollback_loss_age_seconds", "Seconds since the moment that the loss is as of.",
+              None if loss is None else loss.clock.at(now))  # fmt: skip
+    yield one("rollback_loss_known", "1: all numbers of the loss are known, 0: they are lower bounds or missing.",
+              None if loss is None else float(loss.state != "inconclusive"))  # fmt: skip
+    amounts: list[Sample] = [
+        ({**run, "currency": currency}, value) for currency, value in (loss.at_risk if loss is not None else ())
+    ]
+    yield Metric("migverify_runbook_rollback_loss_amount", "Amount at risk in the lost rows, by currency.", amounts)
     yield one("finish_p50_timestamp_seconds", "Forecast end, Unix time.", view.finish.p50)
     yield one("undelivered", "Announcements that were not delivered.", float(view.undelivered))
     alive = {"alive": 1.0, "silent": 0.0, "gone": 0.0, "nobody": 0.0}.get(view.executor.state)

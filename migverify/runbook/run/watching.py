@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from migverify.errors import MigverifyError
 from migverify.runbook import conditions as c
+from migverify.runbook.actions.rollback_loss import numbers_of
 from migverify.runbook.announce.reminders import Reminders
 from migverify.runbook.clock import Moment
 from migverify.runbook.events import EventKind, RollbackState, RunState
@@ -170,7 +171,7 @@ class Watching:
         guard, answer = report.guard, report.answer
         if report.write:
             self._executor.write(_K.GUARD, guard=guard.id, state=answer.state, text=answer.text, value=answer.value,
-                                 asked=report.asked, due=report.due)  # fmt: skip
+                                 asked=report.asked, due=report.due, **numbers_of(answer))  # fmt: skip
         # A dry run asks its guards, and goes on: it has nothing that could be held.
         if trip and self._status.order is None and self._status.kind is not RunKind.DRY:
             self._trip(guard.id, on_fail, trip)

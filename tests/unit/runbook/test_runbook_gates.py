@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +24,7 @@ from migverify.runbook.actions.commands import COMMAND_CHECKS, CommandCheck, com
 from migverify.runbook.actions.gate_judges import BarrierRow, Canary, NextId, Open, WriteProbe, WriteProbeResult
 from migverify.runbook.actions.gate_reads import missing_servers
 from migverify.runbook.actions.registry import full_registry
+from migverify.runbook.actions.rollback_loss import numbers_of
 from migverify.runbook.definition.lint import lint_file
 from migverify.runbook.model import Check
 
@@ -252,6 +255,100 @@ def test_the_watch_is_judged_by_its_last_line(monkeypatch: pytest.MonkeyPatch) -
     line = '{"run_id": "1", "verdict": "%s", "final": %s, "tables": [], "reasons": [], "sources": []}\n'
     output = line % ("INCONCLUSIVE", "false") + line % ("MATCH", "true")
     assert asked("tables.drained", 0, output, monkeypatch, since="last").state == "pass"
+
+
+def test_a_rollback_is_proved_by_a_reverse_watch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = (
+        '{"run_id": "1", "verdict": "MATCH", "final": true, "tables": [], "reasons": [], "sources": [], '
+        '"as_of": "tso:1", "reverse": %s}'
+    )
+    assert asked("rollback.proved", 0, line % "true", monkeypatch, watch="1").state == "pass"
+    assert asked("rollback.proved", 0, line % "false", monkeypatch, watch="1").state == "inconclusive"
+    assert asked("rollback.proved", 3, line % "true", monkeypatch, watch="1").state == "inconclusive"
+    checks = {one.name: one for one in COMMAND_CHECKS}
+    assert command_of(checks["rollback.proved"], {"watch": "1", "within": 9}) == [
+        "tables", "watch", "--reverse", "--until-drained", "--resume", "1", "--timeout", "9",
+    ]  # fmt: skip
+
+
+ARMED = {
+    "run": "2", "forward": "1", "as_of": None, "began": None, "unread_seconds": 1.0, "unread_rows": 0,
+    "unread_statements": 0, "watch": {"alive": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "state"),
+    [(0, "MATCH", "pass"), (1, "MISMATCH", "fail"), (3, "INCONCLUSIVE", "inconclusive"),
+     (0, "MISMATCH", "inconclusive"), (3, "MATCH", "inconclusive")],
+)  # fmt: skip
+def test_a_rollback_is_armed_when_exit_code_and_json_agree(
+    code: int, verdict: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = json.dumps({**ARMED, "verdict": verdict, "reasons": ["why"]})
+    assert asked("rollback.armed", code, output, monkeypatch).state == state
+    assert asked("rollback.armed", code, json.dumps({"verdict": verdict}), monkeypatch).state == "inconclusive"
+
+
+def loss_of(**changes: Any) -> dict[str, Any]:
+    amounts = [
+        {"rule": "paid", "table": "s.pay", "without_amount": 0, "currencies": {"EUR": {"at_risk": "90071992547409.93"}}}
+    ]
+    return {
+        "run": "2", "verdict": "MISMATCH", "complete": True, "as_of": {"tso": 9, "time": 1.0, "text": "tso:9 (then)"},
+        "read_at": None, "watch": {"alive": True}, "keys": 3, "missing_on_source": 1, "value_differs": 2,
+        "missing_on_target": 0, "transactions_at_least": 2, "oldest": None, "oldest_seconds": 12.5,
+        "unread_seconds": 1.0, "amounts": amounts, "amounts_unstated": [], "reasons": [],
+    } | changes  # fmt: skip
+
+
+NONE_LOST = {"keys": 0, "verdict": "MATCH", "oldest_seconds": None, "amounts": []}
+
+
+@pytest.mark.parametrize(
+    ("code", "document", "limits", "state"),
+    [
+        (0, loss_of(**NONE_LOST), {}, "pass"),
+        (1, loss_of(), {}, "fail"),  # without any limit nothing may be lost
+        (1, loss_of(), {"max_keys": 3}, "pass"),
+        (1, loss_of(), {"max_keys": 2}, "fail"),
+        (1, loss_of(), {"max_seconds": 13}, "pass"),
+        (1, loss_of(), {"max_seconds": 12}, "fail"),
+        (1, loss_of(), {"max_amount": 90071992547409.93}, "pass"),
+        (1, loss_of(), {"max_amount": 90071992547409.92}, "fail"),
+        (1, loss_of(), {"max_keys": 9, "max_seconds": 9}, "fail"),
+        # What is known to be too much is too much; what is not known in full is never acceptable.
+        (1, loss_of(complete=False, reasons=["unread"]), {"max_keys": 3}, "inconclusive"),
+        (1, loss_of(complete=False, reasons=["unread"]), {"max_keys": 2}, "fail"),
+        (1, loss_of(complete=False), {"max_keys": 3}, "inconclusive"),
+        (3, loss_of(**NONE_LOST | {"verdict": "INCONCLUSIVE"}, complete=False, reasons=["dead"]), {}, "inconclusive"),
+        (1, loss_of(oldest_seconds=None), {"max_seconds": 13}, "inconclusive"),
+        (1, loss_of(amounts=[], amounts_unstated=["no rule"]), {"max_amount": 1}, "inconclusive"),
+        (1, loss_of(amounts_unstated=["rule x defines no amount"]), {"max_amount": 1e15}, "inconclusive"),
+        # Exit code and document have to agree.
+        (0, loss_of(), {"max_keys": 9}, "inconclusive"),
+        (2, loss_of(**NONE_LOST), {}, "inconclusive"),
+        (None, loss_of(**NONE_LOST), {}, "inconclusive"),
+        (0, {"verdict": "MATCH"}, {}, "inconclusive"),
+        (0, [], {}, "inconclusive"),
+    ],
+)
+def test_a_loss_is_held_against_every_limit(
+    code: int | None, document: Any, limits: dict[str, Any], state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = asked("rollback.loss", code, json.dumps(document), monkeypatch, **limits)
+    assert answer.state == state, answer
+
+
+def test_the_evidence_of_a_loss_is_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = asked("rollback.loss", 1, json.dumps(loss_of()), monkeypatch, max_keys=3)
+    facts = answer.evidence
+    assert (facts["keys"], facts["oldest_seconds"], facts["at_risk"]) == (3, 12.5, {"EUR": "90071992547409.93"})
+    assert facts["as_of"]["tso"] == 9
+    assert answer.value == "acceptable"
+    assert "as of tso:9 (then)" in answer.text
+    assert numbers_of(answer)["loss"]["keys"] == 3
+    assert numbers_of(replace(answer, action="sql.value")) == {}
 
 
 def test_options_of_a_check_are_those_of_its_command() -> None:

@@ -25,7 +25,7 @@ from migverify.runbook.page.watch_run import Watcher
 from migverify.runbook.record.run_store import FILE, RunStore
 from migverify.runbook.run import machine
 from tests.unit.runbook_places import data_of, rewrite
-from tests.unit.runbook_stories import MovedClock, Story, in_freeze
+from tests.unit.runbook_stories import MovedClock, Story, in_freeze, lost, with_loss_guard
 from tests.waiting import wait_for
 
 PATHS = {
@@ -253,6 +253,22 @@ def test_metrics_tell_states_budgets_and_guards(tmp_path: Path) -> None:
     assert len(states) == 1
     assert 'state="running"' in states[0]
     assert [value for name, value in values.items() if 'guard="lag"' in name] == ["NaN"]
+
+
+def test_metrics_tell_what_a_rollback_would_lose(tmp_path: Path) -> None:
+    story = with_loss_guard(tmp_path)
+    for told, known in ((False, "NaN"), (True, "12")):
+        if told:
+            lost(story, behind=3.0)
+        with page(tmp_path, clock=story.clock) as server:
+            text = ask(server, "/metrics")[2].decode()
+        values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        short = {name: name.partition("{")[0].removeprefix("migverify_runbook_rollback_loss_") for name in values}
+        found = {short[name]: value for name, value in values.items()}
+        assert found["keys"] == known
+    assert (found["known"], found["oldest_seconds"], found["amount"]) == ("1", "34", "1250.00")
+    assert 3 <= float(found["age_seconds"]) < 10
+    assert any('currency="EUR"' in name for name in values)
 
 
 def test_no_secret_of_the_journal_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

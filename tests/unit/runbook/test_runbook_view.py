@@ -12,7 +12,7 @@ from migverify.runbook.definition.forecast import Drills, Estimate
 from migverify.runbook.events import Event, EventKind
 from migverify.runbook.fold.table import fold
 from migverify.runbook.kinds import RunKind
-from migverify.runbook.model import Budgets, Rollback, Times
+from migverify.runbook.model import Budgets, Check, Rollback, Times
 from migverify.runbook.page.view import Pulse, View, as_json, view
 from migverify.runbook.page.view_clock import ClockView
 from migverify.runbook.page.view_steps import TEXT, late_word
@@ -21,7 +21,7 @@ from migverify.runbook.run import machine
 from migverify.runbook.state import ElapsedTime
 from tests.unit.runbook_places import saved
 from tests.unit.runbook_runs import replace
-from tests.unit.runbook_stories import PREPARED, Story, cutover, in_freeze
+from tests.unit.runbook_stories import PREPARED, MovedClock, Story, cutover, in_freeze, lost, with_loss_guard
 
 _K = EventKind
 ALL = (*PREPARED, ("freeze", 15.0), ("drained", 40.0), ("stop-feed", 12.0), ("rebase", 18.0),
@@ -366,3 +366,57 @@ def test_a_step_is_late_by_its_plan_and_without_one_by_most_drills(
     times: Times, drills: Estimate | None, took: float | None, word: str
 ) -> None:
     assert late_word(times, drills, None if took is None else ElapsedTime(took, exact=True)) == word
+
+
+# --- what a rollback would lose --------------------------------------------------------------------------------------
+
+
+def test_the_loss_of_a_rollback_has_the_age_of_the_commit_that_it_is_as_of(tmp_path: Path) -> None:
+    story = with_loss_guard(tmp_path)
+    assert seen(story).loss is None
+    loss = seen(lost(story, behind=2.0)).loss
+    assert loss is not None
+    assert (loss.asked, loss.state, loss.keys, loss.oldest) == ("loss", "pass", 12, 34.0)
+    assert loss.at_risk == (("EUR", "1250.00"),)
+    assert loss.clock.at(story.clock.now().wall) == pytest.approx(2.0, abs=0.2)
+    story.wait(200)
+    later = seen(story).loss
+    assert later is not None
+    assert later.clock.at(story.clock.now().wall) == pytest.approx(202.0, abs=0.2)
+    assert later.clock.at(story.clock.now().wall) > later.old_after
+
+
+def test_the_last_answer_about_a_loss_counts_also_one_without_numbers(tmp_path: Path) -> None:
+    story = lost(with_loss_guard(tmp_path))
+    loss = seen(lost(story, "inconclusive", keys=40)).loss
+    assert loss is not None
+    assert (loss.state, loss.keys) == ("inconclusive", 40)
+    story.guard("loss", "inconclusive", "no answer for 90 s", None)
+    loss = seen(story).loss
+    assert loss is not None
+    assert (loss.state, loss.keys, loss.oldest, loss.at_risk) == ("inconclusive", None, None, ())
+
+
+def test_a_run_without_such_a_check_shows_no_loss(tmp_path: Path) -> None:
+    assert seen(in_freeze(tmp_path)).loss is None
+
+
+def test_a_step_s_check_of_the_loss_is_shown_too(tmp_path: Path) -> None:
+    story = in_freeze(tmp_path, book=losing_step())
+    facts = {"keys": 1, "oldest_seconds": 3.0, "at_risk": {}, "as_of": None}
+    check = {"action": "rollback.loss", "state": "pass", "text": "1 key would be lost", "value": 1, "evidence": facts}
+    story.does(_K.EFFECT, "freeze", outcome="ok", text="exit 0", value=0, effect=True, evidence={})
+    others = [one for one in story.status.definition("freeze").expect if one.action != "rollback.loss"]
+    checks = [{"action": one.action, "state": "pass", "text": "exit 0", "value": 0} for one in others]
+    story.does(_K.EVIDENCE, "freeze", complete=True, checks=[*checks, check])
+    loss = seen(story).loss
+    assert loss is not None
+    assert (loss.asked, loss.keys, loss.as_of) == ("freeze", 1, "")
+
+
+def losing_step() -> Any:
+    book = cutover(MovedClock(-560.0).now().wall)
+    check = Check(action="rollback.loss", arguments={})
+    return book.with_each_step(
+        lambda one: one.model_copy(update={"expect": (*one.expect, check)}) if one.id == "freeze" else one
+    )

@@ -187,10 +187,21 @@
   function tile(title, kind, big, words, extra) {
     return el("div", { class: "tile " + kind }, el("h3", {}, title), el("b", {}, big), el("p", {}, words), extra || null);
   }
+  // What is old is no statement about now: it is struck out, and says how old it is.
+  function lossTile(loss, old) {
+    const least = loss.state === "inconclusive" ? "≥ " : "", known = loss.keys !== null;
+    const big = known ? least + loss.keys.toLocaleString("en-US") + (loss.keys === 1 ? " key" : " keys") : "not known";
+    const facts = [loss.oldest === null ? "" : "oldest write " + span(loss.oldest), ...loss.at_risk.map(([currency, sum]) => sum + " " + currency)].filter(Boolean).join(" · ");
+    const kind = old || loss.state === "fail" ? "bad" : loss.state === "pass" ? "plain" : "warn";
+    return tile("Loss if rolled back", kind + (known ? "" : " words"), old ? el("s", {}, big) : big,
+      [facts, facts ? el("br") : "", old ? el("strong", {}, "! old: ") : "", (loss.as_of ? "as of " + time(loss.clock.zero) : "answered") + ", ", ticking(loss.clock, " ago"),
+        old ? "" : loss.state === "fail" ? el("strong", {}, " · too large") : loss.state === "pass" ? "" : el("strong", {}, " · not all is known")]);
+  }
   function clocksPart() {
     const f = view.finish, w = view.budget, u = view.undo, l = view.ladder, soon = (clock, seconds) => clock && value(clock) < seconds;
     const near = [soon(w.left, 30), soon(w.left, 0), soon(u.left, 600), soon(u.left, 0), soon(u.decide_by, 300), soon(u.decide_by, 0)];
-    draw("clocks", [f, w, u, l, view.held, view.holds, view.over, view.passed, view.applicable, near, view.state], () => {
+    const loss = view.loss, old = loss && value(loss.clock) > loss.old_after;
+    draw("clocks", [f, w, u, loss, old, l, view.held, view.holds, view.over, view.passed, view.applicable, near, view.state], () => {
       const tiles = [];
       if (view.over) {
         const off = f.actual - f.plan;
@@ -222,6 +233,7 @@
         else if (u.until !== null) tiles.push(tile("Decide on rollback", "warn words", "by " + time(u.until), "rolling back takes " + span(u.needs) + " (" + u.armed.length + ") · needs an executor"));
         else tiles.push(tile("Rollback", "plain", span(u.needs), "to roll back " + u.armed.length + (u.armed.length === 1 ? " step" : " steps") + " · no window"));
         if (u.decide_by) tiles.push(tile("Decide by", near[5] ? "bad" : near[4] ? "warn" : "plain", [ticking(u.decide_by, "", "too late")], "go or roll back, at " + time(u.decide_by.zero)));
+        if (loss) tiles.push(lossTile(loss, old));
       }
       if (l.passed.length || l.ahead.length) tiles.push(tile("Point of no return", "words " + (l.rung === 2 ? "bad" : l.rung === 1 ? "warn" : "plain"),
         l.rung === 2 ? "! passed: no rollback" : l.rung === 1 ? "! passed: a rollback loses data" : "not passed",
