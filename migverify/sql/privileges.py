@@ -32,11 +32,14 @@ _STREAM = (
     "changes check",
     "changes tail",
     "guard schema --watch",
+    "tables armed",
     "tables watch",
 )
 _RULES = ("recon check", "recon explain", "recon init", "recon run", "recon watch")
 _SCHEMA = ("guard schema", "guard schema --watch", "guard schema --snapshot")
-_TABLES = ("tables diff", "tables plan", "tables repair", "tables verify", "tables watch")
+_TABLES = (
+    "tables armed", "tables diff", "tables loss", "tables plan", "tables repair", "tables verify", "tables watch",
+)  # fmt: skip
 _REPLAY = ("workload replay --nightly", "workload replay", "workload reproduce")
 REPAIR = "tables repair --apply"
 CHECK = frozenset({"guard ids", "guard schema", "guard settings"})
@@ -110,7 +113,8 @@ NEEDS = (
     Need(("SHOW VIEW",), DATABASES, _BOTH, _ALL, ("guard settings", *_SCHEMA, *_REPLAY),
          "texts of views, and plans of statements on views",
          "`guard settings` warns; `guard schema` reports them as not seen"),
-    Need(("TRIGGER",), DATABASES, _BOTH, _BINLOG, ("guard settings", *_SCHEMA, *_REPLAY, "tables repair", REPAIR),
+    Need(("TRIGGER",), DATABASES, _BOTH, _BINLOG,
+         ("guard settings", *_SCHEMA, *_REPLAY, "tables loss", "tables repair", REPAIR),
          "triggers: servers list them only to who may make them",
          "`guard settings` is INCONCLUSIVE, `guard schema` reports them as not seen"),
     Need(("EVENT",), DATABASES, _BOTH, _BINLOG, ("guard settings", *_SCHEMA),
