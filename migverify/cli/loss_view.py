@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from migverify.changes.positions import tso_time
 from migverify.recon.amounts import plain
 from migverify.report.figures import amount, plural
-from migverify.tables.loss import Loss
+from migverify.tables.loss import Loss, timestamp_text
 from migverify.tables.lost_keys import LossCounts, LostKey
-from migverify.watch.carrier import shown_timestamp
 
 if TYPE_CHECKING:
     from migverify.recon.lost_amounts import LostAmount, LostAmounts
@@ -89,7 +88,7 @@ def _counts(counts: LossCounts) -> dict[str, Any]:
 
 
 def _stamp(tso: int | None) -> dict[str, Any] | None:
-    return None if tso is None else {"tso": tso, "time": tso_time(tso), "text": shown_timestamp(tso)}
+    return None if tso is None else {"tso": tso, "time": tso_time(tso), "text": timestamp_text(tso)}
 
 
 def _amount(one: LostAmount) -> dict[str, Any]:

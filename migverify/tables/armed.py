@@ -19,13 +19,12 @@ from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.secrets import scrub
 from migverify.store.results import ResultStore, named_run
 from migverify.tables.handover import UnreadChanges, read_unread
-from migverify.tables.loss import WatchState, table_gaps, watch_gaps, watch_state
+from migverify.tables.loss import WatchState, table_gaps, timestamp_text, watch_gaps, watch_state
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables
 from migverify.tables.recheck import planned_pairs, refuse_other
 from migverify.tables.tasks import Secrets
 from migverify.tables.watch_streams import BEGAN, watched_pairs
-from migverify.watch.carrier import shown_timestamp
 from migverify.watch.ledger import Ledger
 from migverify.watch.ledger_read import LedgerState, read_ledger
 
@@ -120,7 +119,7 @@ def _order(config: Config, forward: RunInfo, watch: WatchState) -> Iterator[str]
         pass  # the target gave no timestamp then: the clock decides
     if forward.finished is None or tso_time(watch.began) > forward.finished:
         yield (
-            f"the reverse watch follows {name} from {shown_timestamp(watch.began)} on, after the end of watch "
+            f"the reverse watch follows {name} from {timestamp_text(watch.began)} on, after the end of watch "
             f"{forward.run_id}: start it with --since {forward.run_id}"
         )
 

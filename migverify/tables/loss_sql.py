@@ -217,6 +217,7 @@ def _header(endpoint: Endpoint, loss: Loss, plans: Sequence[RepairPlan], own: st
         f"the client stops at the first error and undoes the transaction of {BATCH} rows it is in; where another row",
         "still has a unique value, run the file with --force until no error is left: each statement is safe alone",
         "needs the session settings below: UTC, strict sql_mode, utf8mb4",
+        *(f"MORE MAY BE LOST than is here: {reason}" for reason in loss.reasons),
         *(f"note: {plan.pair.target}: {note}" for plan in plans for note in plan.notes),
     ]
 

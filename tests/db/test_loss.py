@@ -20,19 +20,21 @@ from migverify.changes.positions import tso_position, tso_time
 from migverify.config import Config, load_config
 from migverify.db.session import Session
 from migverify.db.snapshot import current_timestamp
+from migverify.model import Verdict
 from migverify.store.open import open_store
 from migverify.tables import watch_run
+from migverify.tables.loss import timestamp_text
 from migverify.tables.prepare import prepared_run
 from migverify.tables.repair_files import transactions
 from migverify.tables.watch_run import TablesWatchRequest, watch_tables
 from migverify.watch.applied import SettleTime
-from migverify.watch.carrier import shown_timestamp
 from migverify.watch.ledger import ledger_folder
 from migverify.watch.stream import Stream
 from migverify_lab.session import connect
 from tests.conftest import Databases
-from tests.db.test_watch import migverify
-from tests.db.verifying import verify, write_config
+from tests.db.test_repair import COLUMNS, EVERYTHING, RICH
+from tests.db.verifying import execute, verify, write_config
+from tests.db.watching import migverify
 
 pytestmark = pytest.mark.db
 
@@ -143,7 +145,7 @@ class WrittenCommits:
 
     def shown(self, ordinal: int, like: Position | None) -> str:
         del like
-        return shown_timestamp(ordinal)
+        return timestamp_text(ordinal)
 
 
 @pytest.fixture
@@ -160,9 +162,9 @@ def paid(databases: Databases) -> Databases:
 class Back:
     """A reverse watch as a process of its own, and what ``tables loss`` says of it."""
 
-    def __init__(self, databases: Databases, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, databases: Databases, folder: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
         self.databases, self.folder = databases, folder
-        self.config = write_config(folder, databases.pair, databases.name, watch={"delay": 0.2})
+        self.config = write_config(folder, databases.pair, databases.name, watch={"delay": 0.2}, **settings)
         self.writer = TidbWriter(databases, folder / "commits.jsonl")
         source = WrittenCommits(self.writer.path, databases.name)
 
@@ -438,6 +440,48 @@ def test_a_rollback_is_armed_when_nothing_is_between_the_two_watches(
             while armed("--max-unread", "2")[1]["watch"]["alive"] and time.monotonic() < deadline:
                 time.sleep(0.2)
             assert armed("--max-unread", "2")[1]["watch"]["alive"] is False
+        finally:
+            back.process.kill()
+            back.process.join()
+
+
+def test_rows_of_every_type_and_of_renamed_columns_are_carried_over(
+    databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = EVERYTHING.replace("a INT, b VARCHAR(20)", "id VARCHAR(20)").replace("(a, b)", "(id)")
+    databases.both(everything.format(collation="utf8mb4_bin"))
+    name, pair = databases.name, databases.pair
+    execute(pair.source, "CREATE TABLE ren (id INT PRIMARY KEY, old VARCHAR(20), more INT)", database=name)
+    execute(pair.target, "CREATE TABLE ren (id INT PRIMARY KEY, new VARCHAR(20), more INT)", database=name)
+    for server in (pair.source, pair.target):
+        execute(server, "INSERT INTO ren VALUES (1, 'x', 1), (2, 'y', 2)", database=name)
+    overrides = [{"table": f"{name}.ren", "rename": {"old": "new"}}]
+    back = Back(databases, tmp_path, monkeypatch, overrides=overrides)
+    back.start()
+    with back.writer.marking():
+        try:
+            settings = "SET SESSION sql_mode='ALLOW_INVALID_DATES'"
+            row = RICH.replace("{a},{b}", "'k é'").format(bit="0" * 63, text="27005C0AF09F9880", label="'b,c'")
+            columns = COLUMNS.replace("a,b,", "id,", 1)
+            back.writer.write(
+                (settings, "everything", "k é"),
+                (f"INSERT INTO everything ({columns}) VALUES {row}", "everything", "k é"),
+                ("UPDATE ren SET new='it''s new' WHERE id=1", "ren", "1"), ("DELETE FROM ren WHERE id=2", "ren", "2"),
+                ("INSERT INTO ren VALUES (3, NULL, NULL)", "ren", "3"),
+            )  # fmt: skip
+            found = back.until(knows(back, back.writer.commits[-1]))
+            assert found["keys"] == 4, found
+            sql = tmp_path / "carry.sql"
+            code, found = back.loss("--sql", str(sql))
+            assert (code, found["sql"][0]["without_statement"]) == (1, {})
+            assert sum(back.play(sql)) == 4
+            assert back.loss()[0] == 0
+            assert execute(pair.source, "SELECT * FROM ren ORDER BY id", database=name) == [
+                (1, "it's new", 1), (3, None, None),
+            ]  # fmt: skip
+            assert verify(back.config).verdict is Verdict.MATCH
+            assert sum(back.play(tmp_path / "carry.inverse.sql")) == 4
+            assert execute(pair.source, "SELECT * FROM ren ORDER BY id", database=name) == [(1, "x", 1), (2, "y", 2)]
         finally:
             back.process.kill()
             back.process.join()
