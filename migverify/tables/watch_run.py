@@ -32,6 +32,7 @@ from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
     BEGAN,
+    DRAIN,
     clock_stream,
     is_followed,
     marker_name,
@@ -104,7 +105,7 @@ def watch_tables(
         the stream cannot begin: purged, or the source writes no row binlog.
     """
     run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored())
-    resumed = run.resume(request.resume) if request.resume is not None else None
+    resumed = resumed_watch(run, request) if request.resume is not None else None
     base = _base(prepared, store, request, resumed)
     if base is not None:
         hint = "Verify with the configuration as it is, then watch --since that run."
@@ -113,7 +114,7 @@ def watch_tables(
         start = (request.start.gtids or str(request.start)) if request.start is not None else ""
         run.start(request.command, {
             "watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
-            "skipped": list(prepared.skipped), "reverse": request.reverse,
+            "skipped": list(prepared.skipped), "reverse": request.reverse, DRAIN: request.at is not None,
             **({"sweep": minutes} if (minutes := sweep_minutes(config, request, None)) else {}),
         })  # fmt: skip
     on_start(run.run_id)
@@ -133,6 +134,24 @@ def watch_tables(
         status = watch.run(stop)
         _record_end(watch, run, status, prepared)
         return status
+
+
+def resumed_watch(run: WatchRun, request: TablesWatchRequest) -> RunInfo:
+    """Go on with a watch of the direction; ``last`` is the newest one that was not begun to drain and end.
+
+    Raises
+    ------
+    UsageError
+        the watch is of the other direction.
+    """
+
+    def follows(one: RunInfo) -> bool:
+        return bool(one.facts.get("reverse")) is request.reverse
+
+    name = request.resume or ""
+    if name == "last":
+        return run.resume(name, lambda one: follows(one) and not (request.reverse and one.facts.get(DRAIN)))
+    return run.resume(name, follows)
 
 
 def _base(
@@ -159,9 +178,10 @@ def _make_watch(
     began = carried_from(run.store, base) if base is not None else []
     begun = began or ([resumed] if resumed is not None else [])
     if minutes is not None:
-        streams = [clock_stream(config, secrets)]
+        streams = [clock_stream(config, secrets, run.run_id)]
     elif reverse:
-        streams = [reverse_stream(config, _start(prepared, config.target.name, request, began, resumed))]
+        start = _start(prepared, config.target.name, request, began, resumed)
+        streams = [reverse_stream(config, start, run.run_id)]
     else:
         streams = [
             stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,8 +34,8 @@ class WatchRun:
     run_id: str = ""
     began: float = field(default_factory=time.time)
 
-    def resume(self, name: str) -> RunInfo:
-        """Go on with a watch; ``last`` is the newest one of what is watched here.
+    def resume(self, name: str, suits: Callable[[RunInfo], bool] = lambda _: True) -> RunInfo:
+        """Go on with a watch that suits; ``last`` is the newest such one of what is watched here.
 
         Raises
         ------
@@ -44,10 +44,16 @@ class WatchRun:
         PlanError
             it watched something else.
         """
-        info = named_run(self.store, name, self.kind, self.digest, suits=lambda run: bool(run.facts.get(self.fact)))
+        info = named_run(
+            self.store, name, self.kind, self.digest, suits=lambda run: bool(run.facts.get(self.fact)) and suits(run)
+        )  # fmt: skip
         if not info.facts.get(self.fact):
             raise UsageError(
                 f"run {info.run_id} is no watch {self.kind.words}", hint="`--resume last` takes the newest."
+            )
+        if not suits(info):
+            raise UsageError(
+                f"watch {info.run_id} follows the other direction", hint="--reverse is for a watch begun with it."
             )
         if info.plan_hash != self.digest:
             raise PlanError(

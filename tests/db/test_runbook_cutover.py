@@ -53,7 +53,11 @@ def begin(world: Rehearsal, mistake: str = "") -> None:
 
 
 def run(world: Rehearsal, name: str, folder: Path, config: Path | None = None, **parameters: str) -> RunStatus:
-    given = parameters if name == "history-load" else {"settle": "4", **parameters}
+    given = (
+        parameters
+        if name == "history-load"
+        else {"settle": "4", **({"window": "3s"} if name == "cutover" else {}), **parameters}
+    )
     return run_unattended(
         ROOT / "runbooks" / f"{name}.yaml", room=folder / "runs", environment="lab", parameters=given,
         config=config or world.config, limit=900.0,
