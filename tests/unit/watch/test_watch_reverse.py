@@ -168,7 +168,7 @@ class Carried:
 
 
 def reverse_status(
-    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, **counts: Any
+    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, drained_to: int | None = None, **counts: Any
 ) -> TablesStatus:
     stream = reverse_stream(config_of(tmp_path, REVERSE + "}"), tso_position(TSO), "run")
     object.__setattr__(stream, "changes", Carried())
@@ -176,8 +176,9 @@ def reverse_status(
         stream, position=tso_position(TSO + 9), ordinal=TSO + 9, applied=applied, received_at=1e12
     )
     watched = watched_pairs(config_of(tmp_path, REVERSE + "}"), [make_pair()], reverse=True)
-    facts = WatchFacts("r", [progress], WatchRules(reverse=True), watched, {0: Base("r0", Verdict.MATCH)},
-                       {0: PairCounts(**counts)}, since, [])  # fmt: skip
+    rules = WatchRules(reverse=True, until=None if drained_to is None else {0: drained_to})
+    facts = WatchFacts("r", [progress], rules, watched, {0: Base("r0", Verdict.MATCH)}, {0: PairCounts(**counts)},
+                       since, [], final=drained_to is not None)  # fmt: skip
     return status_of(facts)
 
 
@@ -191,6 +192,19 @@ def test_open_keys_hold_the_timestamp_back(tmp_path: Path) -> None:
     status = reverse_status(tmp_path, {0: {0: TSO + 4}}, TSO + 9, pending=3, oldest=1.0)
     assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, f"before tso:{TSO + 4}")
     assert "3 keys open, oldest " in status.headline()
+
+
+@pytest.mark.parametrize(
+    ("place", "diverged", "verdict"),
+    [(TSO + 4, 0, Verdict.INCONCLUSIVE), (TSO + 5, 0, Verdict.INCONCLUSIVE), (TSO + 6, 0, Verdict.MATCH),
+     (TSO + 6, 1, Verdict.MISMATCH), (0, 0, Verdict.INCONCLUSIVE)],
+)  # fmt: skip
+def test_a_drain_under_load_is_as_of_its_place(tmp_path: Path, place: int, diverged: int, verdict: Verdict) -> None:
+    """Keys that were first written behind it are not what it is about; 0 is a key whose writes are not known."""
+    status = reverse_status(tmp_path, {0: {0: place}}, TSO + 9, TSO + 5, pending=3, doubt=1, hot=1, oldest=1.0,
+                            diverged=diverged, proved=5, images=9)  # fmt: skip
+    assert status.verdict is verdict
+    assert verdict is not Verdict.MATCH or status.as_of == f"before tso:{TSO + 6}"
 
 
 def test_before_the_source_is_known_to_have_applied_there_is_no_timestamp(tmp_path: Path) -> None:
