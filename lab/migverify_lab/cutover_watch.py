@@ -58,9 +58,9 @@ def _follows(one: Rehearsal, store: ResultStore, begun: float) -> bool:
     """Whether the newest reverse watch has read the feed since a moment."""
     from migverify.config import load_config
     from migverify.tables.loss import TARGET_SOURCE
-    from migverify.tables.watch_streams import DRAIN
     from migverify.watch.ledger import ledger_folder
     from migverify.watch.ledger_read import read_ledger
+    from migverify.watch.run import DRAIN
 
     run = next((run for run in store.runs() if run.facts.get("reverse") and not run.facts.get(DRAIN)), None)
     if run is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from migverify.changes.model import Position
-from migverify.changes.positions import parse_position, tso_position, tso_time
+from migverify.changes.positions import parse_position, tso_time
 from migverify.config import Config
 from migverify.db.pool import SessionPool
 from migverify.db.snapshot import current_timestamp
@@ -31,9 +31,10 @@ from migverify.tables.prepare import PreparedTables, rules_of
 from migverify.tables.recheck import carried_from, planned_pairs, refuse_other
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_check import differing_rows
-from migverify.tables.watch_streams import DRAIN, position_of_run
+from migverify.tables.watch_streams import position_of_run
 from migverify.watch.ledger import NO_PAIR
 from migverify.watch.ledger_read import LedgerState, UnprovedKey, read_ledger
+from migverify.watch.run import DRAIN
 from migverify.watch.touched import form_of
 
 KEYS_AT_ONCE = 500
@@ -292,9 +293,3 @@ def _read_keys(
         rows.add(reader.pair, [
             ([texts for _, texts in ours.get(d.key, [])], [texts for _, texts in theirs.get(d.key, [])]) for d in diffs
         ])  # fmt: skip
-
-
-def timestamp_text(tso: int) -> str:
-    """Return a timestamp of TiDB as people read it: ``tso:430000000000000000 (2021-12-31 23:59:59.123 UTC)``."""
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(tso_time(tso)))
-    return f"{tso_position(tso)} ({moment}.{(tso >> 18) % 1000:03d} UTC)"

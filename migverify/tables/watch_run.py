@@ -32,7 +32,6 @@ from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
     BEGAN,
-    DRAIN,
     clock_stream,
     is_followed,
     marker_name,
@@ -45,7 +44,7 @@ from migverify.tables.watch_streams import (
 from migverify.tables.watch_versions import PastReads
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
-from migverify.watch.run import WatchRun
+from migverify.watch.run import DRAIN, WatchRun
 from migverify.watch.stream import Stream
 from migverify.watch.touched import form_of
 
@@ -104,8 +103,8 @@ def watch_tables(
     ChangeError
         the stream cannot begin: purged, or the source writes no row binlog.
     """
-    run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored())
-    resumed = resumed_watch(run, request) if request.resume is not None else None
+    run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored(), request.reverse)
+    resumed = run.resume(request.resume) if request.resume is not None else None
     base = _base(prepared, store, request, resumed)
     if base is not None:
         hint = "Verify with the configuration as it is, then watch --since that run."
@@ -134,24 +133,6 @@ def watch_tables(
         status = watch.run(stop)
         _record_end(watch, run, status, prepared)
         return status
-
-
-def resumed_watch(run: WatchRun, request: TablesWatchRequest) -> RunInfo:
-    """Go on with a watch of the direction; ``last`` is the newest one that was not begun to drain and end.
-
-    Raises
-    ------
-    UsageError
-        the watch is of the other direction.
-    """
-
-    def follows(one: RunInfo) -> bool:
-        return bool(one.facts.get("reverse")) is request.reverse
-
-    name = request.resume or ""
-    if name == "last":
-        return run.resume(name, lambda one: follows(one) and not (request.reverse and one.facts.get(DRAIN)))
-    return run.resume(name, follows)
 
 
 def _base(

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 BEGAN = "began"
 """Fact of a watch that has ended: by endpoint, the place of its changes when the watch's last process began."""
-DRAIN = "drain"
-"""Fact of a watch: it was begun to end when it is drained, so it is not the one that runs all the time."""
 
 
 def marker_name(config: Config, *, reverse: bool = False) -> str | None:

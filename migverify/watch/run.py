@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,9 @@ from migverify.errors import PlanError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore, named_run
 from migverify.watch.status import WatchStatus
+
+DRAIN = "drain"
+"""Fact of a watch: it was begun to end when it is drained, so it is not the one that runs all the time."""
 
 
 @dataclass(slots=True)
@@ -24,6 +27,8 @@ class WatchRun:
         The kind of its run, and the fact of a run that says that it is such a watch.
     digest, plan
         What is watched: a watch goes on only with the same.
+    reverse
+        The target is written, and the source follows: places of the two directions are not alike.
     """
 
     store: ResultStore
@@ -31,11 +36,12 @@ class WatchRun:
     fact: str
     digest: str
     plan: dict[str, Any]
+    reverse: bool = False
     run_id: str = ""
     began: float = field(default_factory=time.time)
 
-    def resume(self, name: str, suits: Callable[[RunInfo], bool] = lambda _: True) -> RunInfo:
-        """Go on with a watch that suits; ``last`` is the newest such one of what is watched here.
+    def resume(self, name: str) -> RunInfo:
+        """Go on with a watch; ``last`` is the newest one of what is watched here, in reverse none that was to drain.
 
         Raises
         ------
@@ -44,16 +50,22 @@ class WatchRun:
         PlanError
             it watched something else.
         """
-        info = named_run(
-            self.store, name, self.kind, self.digest, suits=lambda run: bool(run.facts.get(self.fact)) and suits(run)
-        )  # fmt: skip
+
+        def suits(run: RunInfo) -> bool:
+            if not run.facts.get(self.fact) or bool(run.facts.get("reverse")) is not self.reverse:
+                return False
+            return not (self.reverse and run.facts.get(DRAIN))
+
+        info = named_run(self.store, name, self.kind, self.digest, suits=suits)
         if not info.facts.get(self.fact):
             raise UsageError(
                 f"run {info.run_id} is no watch {self.kind.words}", hint="`--resume last` takes the newest."
             )
-        if not suits(info):
+        if bool(info.facts.get("reverse")) is not self.reverse:
+            this, that = ("reverse", "forward") if self.reverse else ("forward", "reverse")
             raise UsageError(
-                f"watch {info.run_id} follows the other direction", hint="--reverse is for a watch begun with it."
+                f"watch {info.run_id} is a {that} one and cannot go on as a {this} one",
+                hint="Resume it without --reverse." if self.reverse else "Resume it with --reverse.",
             )
         if info.plan_hash != self.digest:
             raise PlanError(

@@ -23,7 +23,6 @@ from migverify.tables.handover import read_unread, through_of
 from migverify.tables.loss import reverse_run
 from migverify.tables.recheck import proof_run
 from migverify.tables.watch_identity import Watched
-from migverify.tables.watch_run import TablesWatchRequest, resumed_watch
 from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of
 from migverify.tables.watch_streams import (
     BEGAN,
@@ -37,6 +36,7 @@ from migverify.watch.applied import Marker, SettleTime
 from migverify.watch.ledger import Ledger, PairCounts
 from migverify.watch.run import WatchRun
 from migverify.watch.stream import SourceProgress, StreamReader
+from tests.fakes import FakeStore
 from tests.toy_tables import make_pair
 
 TSO = 462_190_000_000_000_000
@@ -286,12 +286,19 @@ def test_a_proof_rests_on_the_newest_run_that_proved_something(store: ResultStor
 
 def test_the_watch_that_runs_all_the_time_is_found_behind_newer_proofs(store: ResultStore) -> None:
     service = stored(store, Verdict.INCONCLUSIVE, **SERVICE)
-    forward = stored(store, Verdict.MATCH, watch=True)
+    stored(store, Verdict.MATCH, watch=True)
     stored(store, Verdict.MATCH, **PROOF)
     assert reverse_run(store, "last", "digest").run_id == service
-    run = WatchRun(store, StoredKind.TABLES, "watch", "digest", {})
-    assert resumed_watch(run, TablesWatchRequest("watch", resume="last", reverse=True)).run_id == service
-    with pytest.raises(UsageError, match="other direction"):
-        resumed_watch(run, TablesWatchRequest("watch", resume=forward, reverse=True))
-    with pytest.raises(UsageError, match="other direction"):
-        resumed_watch(run, TablesWatchRequest("watch", resume=service))
+    run = WatchRun(store, StoredKind.TABLES, "watch", "digest", {}, reverse=True)
+    assert run.resume("last").run_id == service
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_watch_goes_on_in_its_own_direction(reverse: bool) -> None:
+    store = FakeStore()
+    ids = [store.start_run("watch", "h", {}, {"watch": True, "reverse": way}, kind=StoredKind.TABLES)
+           for way in (reverse, not reverse)]  # fmt: skip
+    run = WatchRun(store, StoredKind.TABLES, "watch", "h", {}, reverse)  # type: ignore[arg-type]
+    assert run.resume("last").run_id == ids[0]
+    with pytest.raises(UsageError, match="cannot go on as"):
+        run.resume(ids[1])
