@@ -56,11 +56,13 @@ def begin(world: Rehearsal, mistake: str = "") -> None:
     wait_for(lambda: brought(world) >= 20, "the forward feed brings something")
 
 
-def run(world: Rehearsal, name: str, folder: Path, config: Path | None = None, **parameters: str) -> RunStatus:
+def run(
+    world: Rehearsal, name: str, folder: Path, config: Path | None = None, *, held_by: str = "", **parameters: str
+) -> RunStatus:  # fmt: skip
     usual = {"history-load": {}, "cutover": {"settle": "4", "window": "3s"}}.get(name, {"settle": "4"})
     return run_unattended(
         ROOT / "runbooks" / f"{name}.yaml", room=folder / "runs", environment="lab", parameters={**usual, **parameters},
-        config=config or world.config, limit=900.0,
+        config=config or world.config, limit=900.0, held_by=held_by,
     )  # fmt: skip
 
 
@@ -132,7 +134,7 @@ def test_a_planted_mistake_is_stopped_by_its_gate_and_nothing_is_lost(
 def test_a_reverse_feed_that_drops_the_rows_of_one_table_holds_the_run(running: Rehearsal, tmp_path: Path) -> None:
     """The canary travels, and the feed says that it runs: what going back would lose shows it, with the keys."""
     begin(running, "reverse-drops")
-    status = run(running, "cutover", tmp_path, window="75s")
+    status = run(running, "cutover", tmp_path, window="10m", held_by="loss")
     assert status.state is RunState.HELD, why(status)
     assert status.steps["told"].state is StepState.DONE, why(status)
     reason = status.hold_reasons[0]
