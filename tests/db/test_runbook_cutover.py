@@ -134,7 +134,7 @@ def test_a_planted_mistake_is_stopped_by_its_gate_and_nothing_is_lost(
 def test_a_reverse_feed_that_drops_the_rows_of_one_table_holds_the_run(running: Rehearsal, tmp_path: Path) -> None:
     """The canary travels, and the feed says that it runs: what going back would lose shows it, with the keys."""
     begin(running, "reverse-drops")
-    status = run(running, "cutover", tmp_path, window="10m", held_by="loss")
+    status = run(running, "cutover", tmp_path, window="90s", held_by="loss")
     assert status.state is RunState.HELD, why(status)
     assert status.steps["told"].state is StepState.DONE, why(status)
     reason = status.hold_reasons[0]
