@@ -7,6 +7,7 @@ scripts. A planted mistake makes one of them do wrong and say that it did right:
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from migverify.errors import LabError
 from migverify.sql.applied import MARKER_COLUMNS
 from migverify_lab import servers
+from migverify_lab.feed.outputs import path_of
 from migverify_lab.jobs import command_of
 from migverify_lab.replicator_process import source_position
 from migverify_lab.replicator_target import CHECKPOINTS, drop_checkpoint, read_checkpoint
@@ -27,19 +29,28 @@ if TYPE_CHECKING:
 
 FOLDER = "cutover"
 DATABASE, FORWARD, REVERSE = "shop", "ops_forward", "ops_reverse"
-BARRIER, CANARY = f"{FORWARD}.barrier", f"{REVERSE}.canary"
+BARRIER, CANARY, WATCH_MARKER = f"{FORWARD}.barrier", f"{REVERSE}.canary", f"{REVERSE}.watch_marker"
 APP_USER, MARKER_USER, FEED_USER = "shop_app", "shop_marker", "shop_feed"
 FEED_NAME = "cutover"
-SCOPES = {"canary": (CANARY,), "all": (CANARY, f"{DATABASE}.customers", f"{DATABASE}.orders")}
+SCOPES = {
+    "canary": (CANARY, WATCH_MARKER),
+    "all": (CANARY, WATCH_MARKER, f"{DATABASE}.customers", f"{DATABASE}.orders"),
+}
 """What the reverse feed carries."""
 CUSTOMERS = 20
 SIDES = ("source", "target")
+PARTITIONS = 2
+"""Files of the reverse feed's messages."""
+WATCH = "watch"
+"""The process of the reverse watch."""
 MISTAKES = {
     "keep-sessions": "stopping writes locks the account, and leaves its sessions open",
     "feed-keeps-running": "the forward feed goes on, and its status says stopped",
     "stale-ids": "rebasing ids sets the target's counter back",
     "reverse-dead": "the reverse feed says that it runs, and carries nothing",
+    "reverse-drops": "the reverse feed says that it runs, and does not apply the rows of one table",
 }
+_FEED_FAULTS = {"reverse-dead": "message-lost:every=1", "reverse-drops": "row-not-applied:every=1,table=orders"}
 
 _TABLES = (
     f"DROP DATABASE IF EXISTS {DATABASE}", f"DROP DATABASE IF EXISTS {FORWARD}", f"DROP DATABASE IF EXISTS {REVERSE}",
@@ -50,7 +61,7 @@ _TABLES = (
     f"CREATE TABLE {DATABASE}.orders (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, token VARCHAR(40) NOT NULL,"
     " customer INT NOT NULL, amount DECIMAL(20,2) NOT NULL, state VARCHAR(10) NOT NULL,"
     " changed_at DATETIME(6) NOT NULL, KEY by_token (token)) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
-    *(f"CREATE TABLE {table} ({MARKER_COLUMNS})" for table in (BARRIER, CANARY)),
+    *(f"CREATE TABLE {table} ({MARKER_COLUMNS})" for table in (BARRIER, CANARY, WATCH_MARKER)),
     *(f"DROP USER IF EXISTS {user}" for user in (APP_USER, MARKER_USER, FEED_USER)),
     *(f"CREATE USER {user}" for user in (APP_USER, MARKER_USER, FEED_USER)),
     f"GRANT SELECT, INSERT, UPDATE, DELETE ON {DATABASE}.* TO {APP_USER}",
@@ -126,7 +137,7 @@ def prepare(one: Rehearsal, mistake: str = "") -> None:
     """
     if mistake and mistake not in MISTAKES:
         raise LabError(f"no mistake is called {mistake!r}", hint=f"Known: {', '.join(MISTAKES)}.")
-    for name in ("app", "forward", "reverse"):
+    for name in ("app", "forward", "reverse", WATCH):
         one.stop_job(name)
     rows = ", ".join(f"({number}, 0, 0)" for number in range(CUSTOMERS))
     for side in SIDES:
@@ -149,7 +160,7 @@ def prepare(one: Rehearsal, mistake: str = "") -> None:
 
 
 def _config(one: Rehearsal) -> str:
-    store = one.folder / "store.db"
+    store, files = one.folder / "store.db", [str(path_of(_feed_folder(one), n, lines=True)) for n in range(PARTITIONS)]
     return f"""\
 source: {{host: 127.0.0.1, port: {one.pair.source.port}, user: root}}
 target: {{host: 127.0.0.1, port: {one.pair.target.port}, user: root}}
@@ -160,6 +171,10 @@ watch:
   applied: checkpoint
   checkpoint: {CHECKPOINTS}
   checkpoint_id: {FEED_NAME}
+reverse:
+  carrier: {{format: canal-json, files: {json.dumps(files)}, time_zone: UTC}}
+  applied: marker
+  marker: {WATCH_MARKER}
 """
 
 
@@ -240,7 +255,7 @@ def feed(one: Rehearsal, way: str, what: str, scope: str = "all") -> str:
         return "stopped" if lies or one.job(way) is None else "running"
     if what == "start":
         one.stop_job(way)
-        one.start_job(way, _forward(one) if way == "forward" else _reverse(one, scope, dead=mistake == "reverse-dead"))
+        one.start_job(way, _forward(one) if way == "forward" else _reverse(one, scope, _FEED_FAULTS.get(mistake, "")))
     elif not (way == "forward" and mistake == "feed-keeps-running"):
         one.stop_job(way)
     one.remember(f"{way}.said", "running" if what == "start" else "stopped")
@@ -256,15 +271,15 @@ def _forward(one: Rehearsal) -> list[str]:
             "--source", str(one.pair.source), "--target", str(one.pair.target), *since]  # fmt: skip
 
 
-def _reverse(one: Rehearsal, scope: str, *, dead: bool) -> list[str]:
+def _reverse(one: Rehearsal, scope: str, fault: str) -> list[str]:
     """Return the command of the feed. It reads its tables by snapshots, so that every writer's rows are carried.
 
     While nothing changes it writes nothing: gates ask whether the source rests.
     """
     return ["lab", "feed", "reverse", "--polled", ",".join(SCOPES[scope]), "--name", FEED_NAME, "--user", FEED_USER,
             "--source", str(one.pair.source), "--target", str(one.pair.target), "--out", str(_feed_folder(one)),
-            "--since", one.recall("timestamp"), "--no-idle-checkpoints",
-            *(["--fault", "message-lost:every=1"] if dead else [])]  # fmt: skip
+            "--since", one.recall("timestamp"), "--no-idle-checkpoints", "--partitions", str(PARTITIONS),
+            *(["--fault", fault] if fault else [])]  # fmt: skip
 
 
 def _feed_folder(one: Rehearsal) -> Path:

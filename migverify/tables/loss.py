@@ -34,6 +34,7 @@ from migverify.tables.watch_check import differing_rows
 from migverify.tables.watch_streams import position_of_run
 from migverify.watch.ledger import NO_PAIR
 from migverify.watch.ledger_read import LedgerState, UnprovedKey, read_ledger
+from migverify.watch.run import DRAIN
 from migverify.watch.touched import form_of
 
 KEYS_AT_ONCE = 500
@@ -116,7 +117,7 @@ class Loss:
 
 
 def reverse_run(store: ResultStore, name: str, digest: str) -> RunInfo:
-    """Return a reverse watch by its run; ``last`` is the newest one.
+    """Return a reverse watch by its run; ``last`` is the newest one that was begun to run on.
 
     Raises
     ------
@@ -125,7 +126,11 @@ def reverse_run(store: ResultStore, name: str, digest: str) -> RunInfo:
     PlanError
         it watched something else.
     """
-    run = named_run(store, name, StoredKind.TABLES, digest, suits=lambda one: bool(one.facts.get("reverse")))
+
+    def runs_on(one: RunInfo) -> bool:
+        return bool(one.facts.get("reverse")) and not one.facts.get(DRAIN)
+
+    run = named_run(store, name, StoredKind.TABLES, digest, suits=runs_on)
     if not run.facts.get("reverse"):
         raise UsageError(
             f"run {run.run_id} is no reverse watch, so it does not know what was written on the target",

@@ -37,7 +37,8 @@ def tables_run(store: ResultStore, name: str, digest: str | None = None, *, watc
 def proof_run(store: ResultStore, name: str, digest: str, *, watch_too: bool = False) -> RunInfo:
     """Return a run that another can rest on: a verification, which read whole tables; with ``watch_too`` a watch.
 
-    A repair read again only the rows that it wrote, and a watch only those that were written while it ran.
+    A repair read again only the rows that it wrote, and a watch only those that were written while it ran. ``last`` is
+    no watch that is running, or ended otherwise than MATCH: whatever rests on it would not be known either.
 
     Raises
     ------
@@ -50,7 +51,10 @@ def proof_run(store: ResultStore, name: str, digest: str, *, watch_too: bool = F
     def suits(run: RunInfo) -> bool:
         return not run.facts.get("repairs") and (watch_too or not run.facts.get("watch"))
 
-    info = named_run(store, name, StoredKind.TABLES, digest, suits=suits)
+    info = named_run(
+        store, name, StoredKind.TABLES, digest,
+        suits=lambda run: suits(run) and (not run.facts.get("watch") or run.verdict is Verdict.MATCH),
+    )  # fmt: skip
     if not suits(info):
         what, before = ("repair", "repairs") if info.facts.get("repairs") else ("watch", "since")
         rest = str(info.facts.get(before) or "")

@@ -30,6 +30,7 @@ from migverify.tables.watch_status import (
     TablesStatus,
     WatchFacts,
     WatchRules,
+    is_proved_to,
     status_of,
     table_result,
     transition_text,
@@ -372,6 +373,8 @@ class TablesWatch:
         applied = self._applied
         if any(self.sources[n].ordinal < last or applied.get(n, -1) < last for n, last in until.items()):
             return False
+        if self.limits.reverse and self.past is None:
+            return is_proved_to(until, self.ledger.since())
         return self.ledger.open_before(until) == 0
 
     def _all_troubles(self) -> tuple[str, ...]:

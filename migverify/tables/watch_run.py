@@ -44,7 +44,7 @@ from migverify.tables.watch_streams import (
 from migverify.tables.watch_versions import PastReads
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
-from migverify.watch.run import WatchRun
+from migverify.watch.run import DRAIN, WatchRun
 from migverify.watch.stream import Stream
 from migverify.watch.touched import form_of
 
@@ -113,7 +113,7 @@ def watch_tables(
         start = (request.start.gtids or str(request.start)) if request.start is not None else ""
         run.start(request.command, {
             "watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
-            "skipped": list(prepared.skipped), "reverse": request.reverse,
+            "skipped": list(prepared.skipped), "reverse": request.reverse, DRAIN: request.at is not None,
             **({"sweep": minutes} if (minutes := sweep_minutes(config, request, None)) else {}),
         })  # fmt: skip
     on_start(run.run_id)
@@ -159,9 +159,10 @@ def _make_watch(
     began = carried_from(run.store, base) if base is not None else []
     begun = began or ([resumed] if resumed is not None else [])
     if minutes is not None:
-        streams = [clock_stream(config, secrets)]
+        streams = [clock_stream(config, secrets, run.run_id)]
     elif reverse:
-        streams = [reverse_stream(config, _start(prepared, config.target.name, request, began, resumed))]
+        start = _start(prepared, config.target.name, request, began, resumed)
+        streams = [reverse_stream(config, start, run.run_id)]
     else:
         streams = [
             stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))

@@ -224,6 +224,19 @@ class WatchFacts:
         """Whether a final pass has compared all tables."""
         return self.sweep is not None and self.sweep.is_passed
 
+    @property
+    def is_drained_under_load(self) -> bool:
+        """Whether the last status of a reverse watch is one as of the place to drain to: writes may go on behind it."""
+        limits = self.limits
+        if not (self.final and limits.reverse and limits.until is not None and self.sweep is None):
+            return False
+        return is_proved_to(limits.until, self.since)
+
+
+def is_proved_to(until: Mapping[int, int], since: Mapping[int, Mapping[int, int]]) -> bool:
+    """Whether every key without a proof was first written behind the places to drain to."""
+    return all(place > until[number] for opened in since.values() for number, place in opened.items())
+
 
 def status_of(facts: WatchFacts) -> TablesStatus:
     """Judge every pair and the streams."""
@@ -369,7 +382,9 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
     whole = compared or base.run_id is not None
     if compared:
         base = Base()  # all rows were read since, by this watch
-    gaps = [*uncovered_columns(pair), *_table_gaps(base, counts, notes, comparing)]
+    gaps = [*uncovered_columns(pair), *_table_gaps(base, notes, comparing)]
+    if not facts.is_drained_under_load:
+        gaps += _open_keys(counts)
     if facts.sweep is not None and number in facts.sweep.written:
         gaps.append(
             f"rows were written on the target after {shown_timestamp(facts.sweep.final or 0)}: writes are not stopped"
@@ -395,7 +410,7 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
     )  # fmt: skip
 
 
-def _table_gaps(base: Base, counts: PairCounts, notes: Sequence[tuple[str, str]], comparing: str) -> list[str]:
+def _table_gaps(base: Base, notes: Sequence[tuple[str, str]], comparing: str) -> list[str]:
     gaps = []
     if base.run_id is not None and base.verdict is not Verdict.MATCH and base.verdict is not Verdict.MISMATCH:
         gaps.append(f"run {base.run_id} did not prove this table: {base.reason or 'no result'}")
@@ -404,13 +419,18 @@ def _table_gaps(base: Base, counts: PairCounts, notes: Sequence[tuple[str, str]]
             gaps.append(f"it may hold other rows since it was compared: {text} ({comparing})")
         elif kind == "keyless":
             gaps.append("rows were written, and the table has no key to read them by: verify it again")
+    return list(dict.fromkeys(gaps))
+
+
+def _open_keys(counts: PairCounts) -> list[str]:
+    gaps = []
     if counts.pending:
         gaps.append(f"{counts.pending:,} written keys are not proved yet")
     if counts.doubt:
         gaps.append(f"{counts.doubt:,} keys differed when they were read last, and are not proved yet")
     if counts.hot:
         gaps.append(f"{counts.hot:,} keys keep changing (hot)")
-    return list(dict.fromkeys(gaps))
+    return gaps
 
 
 def table_result(status: TableStatus, pair: PairPlan, base: Base, diffs: Mapping[tuple[str, str], int],

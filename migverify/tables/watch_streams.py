@@ -99,8 +99,8 @@ def _applied(config: Config, name: str) -> Applied:
     return SettleTime(settings.settle_seconds)
 
 
-def reverse_stream(config: Config, start: Position) -> Stream:
-    """Return the changes of the target from ``start`` on, as a changefeed carries them.
+def reverse_stream(config: Config, start: Position, run_id: str) -> Stream:
+    """Return the changes of the target from ``start`` on, as a changefeed carries them; the marker is that of the run.
 
     Raises
     ------
@@ -116,11 +116,11 @@ def reverse_stream(config: Config, start: Position) -> Stream:
     marker = _reverse_marker(config)
     applied: Applied = SettleTime(settings.settle_seconds)
     if marker is not None:
-        applied = Marker(marker, marker, _marker_name(config.target.name))
+        applied = Marker(marker, marker, _reverse_name(config, run_id))
     database, _, table = (marker or "").partition(".")
     changes = carrier_of(settings.carrier)
     place = (database, table) if marker else None
-    return Stream(config.target, changes, applied, start, place, _marker_name(config.target.name))
+    return Stream(config.target, changes, applied, start, place, _reverse_name(config, run_id))
 
 
 def carrier_of(settings: CarrierSettings) -> FollowedCarrier:
@@ -144,7 +144,7 @@ def carrier_of(settings: CarrierSettings) -> FollowedCarrier:
     return FollowedCarrier(source, Path(settings.dead_letters))
 
 
-def clock_stream(config: Config, secrets: Secrets) -> Stream:
+def clock_stream(config: Config, secrets: Secrets, run_id: str) -> Stream:
     """Return the time of the target, which is followed where no changefeed carries its changes.
 
     Raises
@@ -155,8 +155,14 @@ def clock_stream(config: Config, secrets: Secrets) -> Stream:
     marker, settings = _reverse_marker(config), config.reverse or ReverseSettings()
     applied: Applied = SettleTime(settings.settle_seconds)
     if marker is not None:
-        applied = TimedMarker(marker, marker, _marker_name(config.target.name))
+        applied = TimedMarker(marker, marker, _reverse_name(config, run_id))
     return Stream(config.target, CommitClock(config.target, secrets.get(config.target.name)), applied, None)
+
+
+def _reverse_name(config: Config, run_id: str) -> str:
+    # A row of its own for each watch: a proof runs beside the service, and one's higher number would let the other
+    # believe that its own marker has arrived.
+    return f"{_marker_name(config.target.name)} {run_id}"
 
 
 def _reverse_marker(config: Config) -> str | None:

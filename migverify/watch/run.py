@@ -13,6 +13,9 @@ from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore, named_run
 from migverify.watch.status import WatchStatus
 
+DRAIN = "drain"
+"""Fact of a watch: it was begun to end when it is drained, so it is not the one that runs all the time."""
+
 
 @dataclass(slots=True)
 class WatchRun:
@@ -38,7 +41,7 @@ class WatchRun:
     began: float = field(default_factory=time.time)
 
     def resume(self, name: str) -> RunInfo:
-        """Go on with a watch; ``last`` is the newest one of what is watched here.
+        """Go on with a watch; ``last`` is the newest one of what is watched here, in reverse none that was to drain.
 
         Raises
         ------
@@ -47,10 +50,13 @@ class WatchRun:
         PlanError
             it watched something else.
         """
-        info = named_run(
-            self.store, name, self.kind, self.digest,
-            suits=lambda run: bool(run.facts.get(self.fact)) and bool(run.facts.get("reverse")) is self.reverse,
-        )  # fmt: skip
+
+        def suits(run: RunInfo) -> bool:
+            if not run.facts.get(self.fact) or bool(run.facts.get("reverse")) is not self.reverse:
+                return False
+            return not (self.reverse and run.facts.get(DRAIN))
+
+        info = named_run(self.store, name, self.kind, self.digest, suits=suits)
         if not info.facts.get(self.fact):
             raise UsageError(
                 f"run {info.run_id} is no watch {self.kind.words}", hint="`--resume last` takes the newest."

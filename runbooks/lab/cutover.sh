@@ -3,6 +3,7 @@
 #
 #   cutover.sh writes source|target stop|open
 #   cutover.sh feed forward|reverse start|stop|status [all|canary]
+#   cutover.sh watch reverse start|resume|stop|status
 #   cutover.sh traffic source|target|none
 #   cutover.sh ids
 #   cutover.sh history backup|backed-up|load|loaded|unload FROM TO

@@ -5,9 +5,12 @@ Whether rows were lost is asked of the data, not of the gates: the application k
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,7 @@ from migverify_lab import cutover, cutover_history
 from migverify_lab.cutover import Rehearsal
 from migverify_lab.cutover_app import prove
 from tests.db.cutover_pair import ROOT, own_world
+from tests.db.watching import migverify
 from tests.unit.runbook_effects import run_unattended
 from tests.waiting import wait_for
 
@@ -52,17 +56,26 @@ def begin(world: Rehearsal, mistake: str = "") -> None:
     wait_for(lambda: brought(world) >= 20, "the forward feed brings something")
 
 
-def run(world: Rehearsal, name: str, folder: Path, config: Path | None = None, **parameters: str) -> RunStatus:
-    given = parameters if name == "history-load" else {"settle": "4", **parameters}
+def run(
+    world: Rehearsal, name: str, folder: Path, config: Path | None = None, *, held_by: str = "", **parameters: str
+) -> RunStatus:  # fmt: skip
+    usual = {"history-load": {}, "cutover": {"settle": "4", "window": "3s"}}.get(name, {"settle": "4"})
     return run_unattended(
-        ROOT / "runbooks" / f"{name}.yaml", room=folder / "runs", environment="lab", parameters=given,
-        config=config or world.config, limit=900.0,
+        ROOT / "runbooks" / f"{name}.yaml", room=folder / "runs", environment="lab", parameters={**usual, **parameters},
+        config=config or world.config, limit=900.0, held_by=held_by,
     )  # fmt: skip
 
 
 def why(status: RunStatus) -> str:
     steps = [f"{one.id}: {one.state.value} {one.reason}" for one in status.steps.values() if one.reason]
     return f"{status.state.value} {status.hold_reasons} {steps}"
+
+
+def lost(world: Rehearsal) -> dict[str, Any]:
+    code, out, err = migverify("tables", "loss", "--json", "--config", str(world.config))
+    assert code == 1, out + err
+    document: dict[str, Any] = json.loads(out)
+    return document
 
 
 def equal(world: Rehearsal) -> str:
@@ -116,6 +129,26 @@ def test_a_planted_mistake_is_stopped_by_its_gate_and_nothing_is_lost(
     wait_for(lambda: prove(running, "source").acked > before, "the application writes to the source again")
     cutover.application(running, "stop")
     assert prove(running, "source").good, prove(running, "source")
+
+
+def test_a_reverse_feed_that_drops_the_rows_of_one_table_holds_the_run(running: Rehearsal, tmp_path: Path) -> None:
+    """The canary travels, and the feed says that it runs: what going back would lose shows it, with the keys."""
+    begin(running, "reverse-drops")
+    status = run(running, "cutover", tmp_path, window="90s", held_by="loss")
+    assert status.state is RunState.HELD, why(status)
+    assert status.steps["told"].state is StepState.DONE, why(status)
+    reason = status.hold_reasons[0]
+    assert re.match(r"guard loss fails: [\d,]+ keys would be lost \(shop\.orders \d+, .*older than 30 s", reason), (
+        reason
+    )
+    document = lost(running)
+    cutover.application(running, "stop")
+    assert {row["table"] for row in document["rows"]} == {"shop.orders"}
+    assert document["keys"] == document["missing_on_source"] + document["value_differs"] > 0
+    back = run(running, "rollback-after-open", tmp_path)
+    assert back.steps["proof"].state is StepState.FAILED, why(back)
+    assert "shop.orders" in back.steps["proof"].reason
+    assert back.steps["freeze"].state is StepState.PENDING
 
 
 @pytest.mark.soak

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from migverify.runbook.actions import gate_judges as gates
+from migverify.runbook.actions import rollback_loss
 from migverify.runbook.actions.gate_judges import (
     BarrierRow,
     Canary,
@@ -72,6 +73,7 @@ class Mistakes:
     caches_stay: bool = False  # ids are rebased on the first server only
     reverse_dead: bool = False  # the reverse feed says running, and carries nothing
     freeze_fails: bool = False  # the freeze does nothing
+    reverse_drops: bool = False  # the reverse feed carries the canary, and no row of the application
 
 
 @dataclass
@@ -178,6 +180,8 @@ class World:
                 self.nodes[0].end = max(self.nodes[0].end, number)
 
     def _to_source(self, change: Change) -> None:
+        if self.mistakes.reverse_drops and change.key.startswith("row-"):
+            return
         if self.source.get(change.key) != change.value:
             self.source[change.key] = change.value
             self.source_log.append((self.now, Change(change.key, change.value, True)))
@@ -304,6 +308,22 @@ _JUDGES: dict[str, Callable[[World, int], GateResult]] = {
 }  # fmt: skip
 
 
+def loss(world: World) -> tuple[str | None, str]:
+    """Ask what going back would lose, with the judge of ``rollback.loss``: its value and its text."""
+    rows = [
+        key for key, value in sorted(world.target.items()) if key.startswith("row-") and world.source.get(key) != value
+    ]
+    document = {
+        **dict.fromkeys(("missing_on_source", "value_differs", "missing_on_target", "unread_seconds"), 0),
+        "run": "watch", "as_of": {"text": f"tick {world.now}"}, "read_at": None, "watch": {}, "oldest": None,
+        "keys": len(rows), "transactions_at_least": len(rows), "oldest_seconds": 1.0 if rows else None,
+        "rows": [{"table": "shop.orders", "key": [key]} for key in rows], "amounts": [], "amounts_unstated": [],
+        "reasons": [], "complete": True,
+    }  # fmt: skip
+    value, text, _ = rollback_loss.result_of(document, {})
+    return value, text
+
+
 def naive_drained(world: World, ticks: int) -> bool:
     """Wait as one does without a barrier: the newest heartbeat on the target is not older than the freeze."""
     frozen_at = world.now
@@ -362,9 +382,13 @@ def cutover(world: World, asked: frozenset[str], between: Iterator[int], tail: i
     return "opened"
 
 
-def go_back(world: World, ticks: int) -> None:
-    """Stop the target, let the reverse feed end its work as far as it does, and open the source."""
+def go_back(world: World, ticks: int, *, ask_loss: bool = True) -> str:
+    """Stop the target, let the reverse feed end its work, and open the source; else return what would be lost."""
     world.open_on = "none"
     world.tick(ticks)
+    value, text = loss(world)
+    if ask_loss and value != rollback_loss.ACCEPTABLE:
+        return text
     world.reverse.running = False
     world.open_on = "source"
+    return "opened"

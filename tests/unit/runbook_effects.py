@@ -154,11 +154,25 @@ def state_of(record: RunRecord) -> StepState:
 
 def run_unattended(
     path: Path, *, room: Path, environment: str, parameters: Mapping[str, str], config: Path | None = None,
-    limit: float = 3600.0,
+    limit: float = 3600.0, held_by: str = "",
 ) -> RunStatus:  # fmt: skip
-    """Begin a rehearsal of a file on autopilot, and drive it to its end or to where only people can go on."""
+    """Begin a rehearsal of a file on autopilot, and drive it to its end or to where only people can go on.
+
+    ``held_by``: a guard whose hold is the end; the autopilot would wait for it to pass again.
+    """
     book = load_runbook(path, parameters, environment)
     begun_by = book.roles["coordinator"].person
     record = RunStore(room).create(book, RunKind.REHEARSAL, begun_by, autopilot=True)
-    executor = PilotedExecutor(record, full_registry(), take(record, begun_by), config=config, limit=limit)
+    executor = _UntilHeld(record, full_registry(), take(record, begun_by), config=config, limit=limit)
+    executor.held_by = held_by
     return executor.run(executor.stop)
+
+
+class _UntilHeld(PilotedExecutor):
+    held_by = ""
+
+    def tick(self) -> bool:
+        moved = super().tick()
+        if self.held_by and self.held_by in self.status.hold_guards:
+            self.stop.set()
+        return moved

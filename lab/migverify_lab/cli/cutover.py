@@ -34,7 +34,10 @@ def _world(directory: Path | None) -> Rehearsal:
 @app.command(epilog=examples("migverify lab cutover prepare", "migverify lab cutover prepare --mistake stale-ids"))
 def prepare(
     mistake: Annotated[
-        str, typer.Option(help="keep-sessions, feed-keeps-running, stale-ids or reverse-dead: a gate has to notice.")
+        str,
+        typer.Option(
+            help="keep-sessions, feed-keeps-running, stale-ids, reverse-dead or reverse-drops: a gate has to notice."
+        ),
     ] = "",
     directory: LabFolder = None,
 ) -> None:
@@ -93,6 +96,18 @@ def feed(
     from migverify_lab.cutover import feed as tell
 
     typer.echo(tell(_world(directory), way, what, scope))
+
+
+@app.command(epilog=examples("migverify lab cutover watch reverse start", "migverify lab cutover watch reverse status"))
+def watch(
+    way: Annotated[str, typer.Argument(metavar="reverse", help="Which watch.")],
+    what: Annotated[str, typer.Argument(metavar="start|resume|stop|status", help="What to do.")],
+    directory: LabFolder = None,
+) -> None:
+    """Start, go on with or stop the watch that follows the target, or print its status: running or stopped."""
+    from migverify_lab.cutover_watch import watch as tell
+
+    typer.echo(tell(_world(directory), way, what))
 
 
 @app.command(epilog=examples("migverify lab cutover ids"))

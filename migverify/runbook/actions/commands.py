@@ -88,7 +88,8 @@ class CommandCheck:
     """A command as a check: its words, its arguments, and how its JSON is read.
 
     An argument ``max_used`` is the option ``--max-used``; ``options`` has those with another name. The option of a
-    flag has no value, that of a list is repeated. ``before`` are arguments without an option.
+    flag has no value, that of a list is repeated. ``before`` are arguments without an option. Of ``one_of`` exactly one
+    has to be given.
     """
 
     name: str
@@ -99,6 +100,7 @@ class CommandCheck:
     options: tuple[tuple[str, str], ...] = ()
     before: tuple[str, ...] = ()
     always: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
 
 
 def options_of(check: CommandCheck) -> dict[str, str]:
@@ -144,6 +146,8 @@ def _action(check: CommandCheck) -> Action:
     """Return a check whose value is MATCH or MISMATCH; INCONCLUSIVE has no value."""
 
     def ask(arguments: Mapping[str, Any], context: Context) -> ActionResult:
+        if check.one_of and len(arguments.keys() & set(check.one_of)) != 1:
+            return ActionResult(Outcome.NO_DATA, f"{check.name} needs one of: {', '.join(check.one_of)}")
         return _asked(command_of(check, arguments), " ".join(check.words), check.read, context)
 
     return Action(check.name, ActionKind.CHECK, check.about, (*check.arguments, TIMEOUT), ask, MATCH)
@@ -298,11 +302,13 @@ COMMAND_CHECKS = (
     CommandCheck(
         "rollback.proved", "Everything written on the target is on the source, and equal: nothing would be lost.",
         ("tables", "watch"),
-        (Argument("watch", "text", "Run of the reverse watch to go on with; it has to be ended before.", required=True),
+        (Argument("watch", "text", "Run of the reverse watch to go on with, or `last`; it has to be ended before."),
+         Argument("since", "text", "Or the run to rest on, by a second watch beside it; `last`: the newest proof."),
          Argument("at_position", "text", "Where to drain to, a TSO; default: the target's now."),
          Argument("within", "number", "Seconds for draining, then it is inconclusive; default: watch.drain_seconds."),
          STORE),
         _proved, options=(("watch", "--resume"), ("within", "--timeout")), always=("--reverse", "--until-drained"),
+        one_of=("watch", "since"),
     ),
     CommandCheck(
         "rollback.armed", "The reverse watch took over from the forward watch, with nothing unread between them.",

@@ -32,6 +32,8 @@ _NUMBERS = (
     "unread_seconds",
 )  # fmt: skip
 _LIMITS = ("max_keys", "max_seconds", "max_amount")
+_SHOWN = 5
+"""Lost keys in the evidence."""
 _ARGUMENTS = (
     Argument("watch", "text", "Run of the reverse watch; default: the newest."),
     Argument("max_keys", "number", "So many keys may be lost; without any limit, none."),
@@ -55,7 +57,8 @@ def result_of(document: Mapping[str, Any], limits: Mapping[str, Any]) -> tuple[s
     facts: dict[str, Any] = {name: document[name] for name in _NUMBERS}
     facts |= {
         "run": document["run"], "as_of": document["as_of"], "read_at": document["read_at"], "watch": document["watch"],
-        "at_risk": _at_risk(document), "amounts_unstated": list(document["amounts_unstated"]),
+        "rows": list(document["rows"])[:_SHOWN], "at_risk": _at_risk(document),
+        "amounts_unstated": list(document["amounts_unstated"]),
         "limits": {name: limits[name] for name in _LIMITS if name in limits},
     }  # fmt: skip
     facts["oldest"] = document["oldest"]
@@ -79,10 +82,12 @@ def _at_risk(document: Mapping[str, Any]) -> dict[str, str]:
 
 def _words(facts: Mapping[str, Any]) -> str:
     keys, oldest = int(facts["keys"]), facts["oldest_seconds"]
+    named = ", ".join(f"{row['table']} {'/'.join(map(str, row['key']))}" for row in facts["rows"])
     place = f"as of {facts['as_of']['text']}" if facts["as_of"] else "as of no place yet"
     age = "" if oldest is None else f", oldest {oldest:,.0f} s"
     money = "".join(f", {value} {currency}" for currency, value in facts["at_risk"].items())
-    return f"{keys:,} {'key' if keys == 1 else 'keys'} would be lost{age}{money} {place}"
+    which = f" ({named}{', ...' if keys > len(facts['rows']) else ''})" if named else ""
+    return f"{keys:,} {'key' if keys == 1 else 'keys'} would be lost{which}{age}{money} {place}"
 
 
 def _exceeded(facts: Mapping[str, Any], limits: Mapping[str, Any]) -> Iterator[str]:
@@ -113,7 +118,7 @@ def _unknown(document: Mapping[str, Any], facts: Mapping[str, Any], limits: Mapp
 
 
 def _ask(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-    words = ["tables", "loss", *([str(arguments["watch"])] if "watch" in arguments else []), "--limit", "0"]
+    words = ["tables", "loss", *([str(arguments["watch"])] if "watch" in arguments else []), "--limit", str(_SHOWN)]
     for name, option in (("rules", "--rules"), ("max_unread", "--max-unread"), ("store", "--store")):
         if name in arguments:
             words += [option, str(arguments[name])]

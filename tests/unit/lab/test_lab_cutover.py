@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from migverify_lab.cutover import BARRIER, CANARY, DATABASE, SCOPES
+from migverify_lab.cutover import BARRIER, CANARY, DATABASE, SCOPES, WATCH_MARKER
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_canary_goes_back_and_the_barrier_never_does() -> None:
-    assert SCOPES["canary"] == (CANARY,)
-    assert CANARY in SCOPES["all"]
+def test_canary_and_marker_of_the_watch_go_back_and_the_barrier_never_does() -> None:
+    assert SCOPES["canary"] == (CANARY, WATCH_MARKER)
+    assert {CANARY, WATCH_MARKER} <= set(SCOPES["all"])
     assert all(BARRIER not in tables for tables in SCOPES.values())
     assert any(table.startswith(f"{DATABASE}.") for table in SCOPES["all"])
 

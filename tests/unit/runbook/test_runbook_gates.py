@@ -269,6 +269,11 @@ def test_a_rollback_is_proved_by_a_reverse_watch_alone(monkeypatch: pytest.Monke
     assert command_of(checks["rollback.proved"], {"watch": "1", "within": 9}) == [
         "tables", "watch", "--reverse", "--until-drained", "--resume", "1", "--timeout", "9",
     ]  # fmt: skip
+    assert asked("rollback.proved", 0, line % "true", monkeypatch, since="last").state == "pass"
+    # Without either it would be a watch that began now, which proves nothing of what was written before.
+    assert asked("rollback.proved", 0, line % "true", monkeypatch).state == "inconclusive"
+    both = asked("rollback.proved", 0, line % "true", monkeypatch, watch="1", since="last")
+    assert both.state == "inconclusive"
 
 
 ARMED = {
@@ -298,7 +303,7 @@ def loss_of(**changes: Any) -> dict[str, Any]:
         "run": "2", "verdict": "MISMATCH", "complete": True, "as_of": {"tso": 9, "time": 1.0, "text": "tso:9 (then)"},
         "read_at": None, "watch": {"alive": True}, "keys": 3, "missing_on_source": 1, "value_differs": 2,
         "missing_on_target": 0, "transactions_at_least": 2, "oldest": None, "oldest_seconds": 12.5,
-        "unread_seconds": 1.0, "amounts": amounts, "amounts_unstated": [], "reasons": [],
+        "unread_seconds": 1.0, "amounts": amounts, "amounts_unstated": [], "reasons": [], "rows": [],
     } | changes  # fmt: skip
 
 
@@ -348,6 +353,10 @@ def test_the_evidence_of_a_loss_is_its_numbers(monkeypatch: pytest.MonkeyPatch) 
     assert answer.value == "acceptable"
     assert "as of tso:9 (then)" in answer.text
     assert numbers_of(answer)["loss"]["keys"] == 3
+    rows = [{"table": "s.pay", "key": [str(n)], "kind": "value_differs"} for n in range(2)]
+    answer = asked("rollback.loss", 1, json.dumps(loss_of(rows=rows)), monkeypatch)
+    assert answer.text.startswith("3 keys would be lost (s.pay 0, s.pay 1, ...), oldest 12 s")
+    assert answer.evidence["rows"] == rows
     assert numbers_of(replace(answer, action="sql.value")) == {}
 
 

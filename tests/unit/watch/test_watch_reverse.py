@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,12 @@ from migverify.changes.positions import parse_position, tso_position
 from migverify.config import Config, load_config
 from migverify.errors import ConfigError, PlanError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.store.open import open_store
+from migverify.store.results import ResultStore
 from migverify.tables import handover
 from migverify.tables.handover import read_unread, through_of
+from migverify.tables.loss import reverse_run
+from migverify.tables.recheck import proof_run
 from migverify.tables.watch_identity import Watched
 from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of
 from migverify.tables.watch_streams import (
@@ -68,10 +74,10 @@ def test_a_table_that_a_source_table_would_lead_to_is_in_scope(tmp_path: Path) -
 
 def test_what_the_source_applied_is_a_marker_or_time_and_no_checkpoint(tmp_path: Path) -> None:
     config = config_of(tmp_path, REVERSE + ", settle_seconds: 7}")
-    stream = reverse_stream(config, tso_position(TSO))
+    stream = reverse_stream(config, tso_position(TSO), "run")
     assert (type(stream.applied), stream.applied.proof, stream.endpoint.name) == (SettleTime, False, "target")
     config = config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}")
-    stream = reverse_stream(config, tso_position(TSO))
+    stream = reverse_stream(config, tso_position(TSO), "run")
     assert isinstance(stream.applied, Marker)
     assert (stream.applied.on_source, stream.applied.on_target, stream.marker_table) == ("ops.m", "ops.m", ("ops", "m"))
     with pytest.raises(ConfigError, match="applied"):
@@ -80,7 +86,7 @@ def test_what_the_source_applied_is_a_marker_or_time_and_no_checkpoint(tmp_path:
 
 def test_without_a_changefeed_there_is_nothing_to_follow(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no changefeed of the target is configured"):
-        reverse_stream(config_of(tmp_path, PLAIN), tso_position(TSO))
+        reverse_stream(config_of(tmp_path, PLAIN), tso_position(TSO), "run")
 
 
 def test_a_marker_does_not_reach_several_sources(tmp_path: Path) -> None:
@@ -88,7 +94,7 @@ def test_a_marker_does_not_reach_several_sources(tmp_path: Path) -> None:
         'source: {url: "mysql://app@db1"}', 'sources: {a: {url: "mysql://app@db1"}, b: {url: "mysql://app@db2"}}'
     )
     with pytest.raises(ConfigError, match="one source only"):
-        reverse_stream(config_of(tmp_path, text), tso_position(TSO))
+        reverse_stream(config_of(tmp_path, text), tso_position(TSO), "run")
 
 
 @pytest.mark.parametrize("places", ["", ", kafka: {servers: b, topics: [t]}, files: [x]"])
@@ -162,16 +168,17 @@ class Carried:
 
 
 def reverse_status(
-    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, **counts: Any
+    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, drained_to: int | None = None, **counts: Any
 ) -> TablesStatus:
-    stream = reverse_stream(config_of(tmp_path, REVERSE + "}"), tso_position(TSO))
+    stream = reverse_stream(config_of(tmp_path, REVERSE + "}"), tso_position(TSO), "run")
     object.__setattr__(stream, "changes", Carried())
     progress = SourceProgress(
         stream, position=tso_position(TSO + 9), ordinal=TSO + 9, applied=applied, received_at=1e12
     )
     watched = watched_pairs(config_of(tmp_path, REVERSE + "}"), [make_pair()], reverse=True)
-    facts = WatchFacts("r", [progress], WatchRules(reverse=True), watched, {0: Base("r0", Verdict.MATCH)},
-                       {0: PairCounts(**counts)}, since, [])  # fmt: skip
+    rules = WatchRules(reverse=True, until=None if drained_to is None else {0: drained_to})
+    facts = WatchFacts("r", [progress], rules, watched, {0: Base("r0", Verdict.MATCH)}, {0: PairCounts(**counts)},
+                       since, [], final=drained_to is not None)  # fmt: skip
     return status_of(facts)
 
 
@@ -185,6 +192,19 @@ def test_open_keys_hold_the_timestamp_back(tmp_path: Path) -> None:
     status = reverse_status(tmp_path, {0: {0: TSO + 4}}, TSO + 9, pending=3, oldest=1.0)
     assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, f"before tso:{TSO + 4}")
     assert "3 keys open, oldest " in status.headline()
+
+
+@pytest.mark.parametrize(
+    ("place", "diverged", "verdict"),
+    [(TSO + 4, 0, Verdict.INCONCLUSIVE), (TSO + 5, 0, Verdict.INCONCLUSIVE), (TSO + 6, 0, Verdict.MATCH),
+     (TSO + 6, 1, Verdict.MISMATCH), (0, 0, Verdict.INCONCLUSIVE)],
+)  # fmt: skip
+def test_a_drain_under_load_is_as_of_its_place(tmp_path: Path, place: int, diverged: int, verdict: Verdict) -> None:
+    """Keys that were first written behind it are not what it is about; 0 is a key whose writes are not known."""
+    status = reverse_status(tmp_path, {0: {0: place}}, TSO + 9, TSO + 5, pending=3, doubt=1, hot=1, oldest=1.0,
+                            diverged=diverged, proved=5, images=9)  # fmt: skip
+    assert status.verdict is verdict
+    assert verdict is not Verdict.MATCH or status.as_of == f"before tso:{TSO + 6}"
 
 
 def test_before_the_source_is_known_to_have_applied_there_is_no_timestamp(tmp_path: Path) -> None:
@@ -220,16 +240,57 @@ def test_a_stream_that_was_read_past_a_marker_has_shown_it(steps: list[int], rea
 
 
 def test_a_marker_of_another_watch_in_the_same_table_is_none(tmp_path: Path) -> None:
-    """The forward feed carries the marker of the forward watch onto the target, and so into the changefeed."""
-    stream = reverse_stream(config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}"), tso_position(TSO))
+    """The forward feed carries that of the forward watch onto the target; a proof runs beside the service."""
+    stream = reverse_stream(
+        config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}"), tso_position(TSO), "run"
+    )
     object.__setattr__(stream, "changes", Carried())
     reader = StreamReader(0, stream, {}, lambda *_: False, None)
     table = DecodedTable.of("ops", "m", ("name", "number", "written"), ("name",))
-    for name, number in (("migverify source", "500"), ("migverify target", "3")):
+    for name, number in (("migverify source", "500"), ("migverify target other", "9"), ("migverify target run", "3")):
         reader._take_item(Rows(Op.INSERT, table, table.packed([(name, number, "2026-01-01")]), "tso", TSO, 0))
     reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
     assert isinstance(stream.applied, Marker)
     assert (stream.applied._seen, stream.applied._ordinals) == (3, {3: TSO + 1})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ResultStore]:
+    with closing(open_store(f"sqlite:///{tmp_path}/runs.db")) as opened:
+        yield opened
+
+
+def stored(store: ResultStore, verdict: Verdict | None = None, **facts: bool) -> str:
+    """Record a run of the tables; without a verdict it goes on."""
+    run = store.start_run("tables", "digest", {}, dict(facts), kind=StoredKind.TABLES)
+    if verdict is not None:
+        store.finish_run(run, verdict, {})
+    return run
+
+
+SERVICE: dict[str, bool] = {"watch": True, "reverse": True, "drain": False}
+PROOF: dict[str, bool] = {"watch": True, "reverse": True, "drain": True}
+
+
+def test_a_proof_rests_on_the_newest_run_that_proved_something(store: ResultStore) -> None:
+    """Not on the watch beside it, which goes on, nor on a proof that did not come to its end in time."""
+    verified = stored(store, Verdict.MATCH)
+    stored(store, **SERVICE)
+    stored(store, Verdict.INCONCLUSIVE, **PROOF)
+    assert proof_run(store, "last", "digest", watch_too=True).run_id == verified
+    proof = stored(store, Verdict.MATCH, **PROOF)
+    stored(store, Verdict.MISMATCH, **PROOF)
+    assert proof_run(store, "last", "digest", watch_too=True).run_id == proof
+    assert proof_run(store, "last", "digest").run_id == verified
+
+
+def test_the_watch_that_runs_all_the_time_is_found_behind_newer_proofs(store: ResultStore) -> None:
+    service = stored(store, Verdict.INCONCLUSIVE, **SERVICE)
+    stored(store, Verdict.MATCH, watch=True)
+    stored(store, Verdict.MATCH, **PROOF)
+    assert reverse_run(store, "last", "digest").run_id == service
+    run = WatchRun(store, StoredKind.TABLES, "watch", "digest", {}, reverse=True)
+    assert run.resume("last").run_id == service
 
 
 @pytest.mark.parametrize("reverse", [False, True])

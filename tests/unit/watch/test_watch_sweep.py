@@ -527,7 +527,7 @@ def test_a_marker_on_a_clock_has_the_place_at_which_it_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(tmp_path, "reverse: {applied: marker, marker: ops.m}\n")
-    marker = clock_stream(config, {}).applied
+    marker = clock_stream(config, {}, "run").applied
     assert isinstance(marker, TimedMarker)
     monkeypatch.setattr(applied, "current_timestamp", lambda _: 4711)
     monkeypatch.setattr(Marker, "sample", lambda *_: 3)
