@@ -1,4 +1,4 @@
-"""Messages a second of a carrier's files in one process: as a watch reads them (keys only), and as ``changes tail`` prints.
+"""Messages a second of a carrier's files in one process: as a watch reads them, and as ``changes tail`` prints them.
 
 ``python -m bench.carriers [--messages 200000] [--rounds 3]`` writes files of 11 columns a row and prints one table.
 """
@@ -58,9 +58,9 @@ def canal_json(path: Path, count: int) -> None:
                        f'"es":{commit >> 18},"ts":{commit >> 18},"sql":"","sqlType":{head},"mysqlType":{types},'
                        f'"old":{old},"data":[{data}],"_tidb":{{"commitTs":{commit}}}}}\r\n')  # fmt: skip
             if number % 1000 == 999 or number == count - 1:
-                file.write(f'{{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":"TIDB_WATERMARK",'
-                           f'"es":0,"ts":0,"sql":"","sqlType":null,"mysqlType":null,"old":null,"data":null,'
-                           f'"_tidb":{{"watermarkTs":{commit + 1 if number == count - 1 else commit}}}}}\r\n')  # fmt: skip
+                file.write(f'{{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,"type":'
+                           f'"TIDB_WATERMARK","es":0,"ts":0,"sql":"","sqlType":null,"mysqlType":null,"old":null,"data":null,'
+                           f'"_tidb":{{"watermarkTs":{commit + (number == count - 1)}}}}}\r\n')  # fmt: skip
 
 
 def open_protocol(path: Path, count: int) -> None:

@@ -102,6 +102,10 @@ class DecodedTable(TableMap):
         """Return images as bytes."""
         return json.dumps(images).encode("ascii")
 
+    def reader(self, places: tuple[int, ...]) -> Callable[[bytes], list[Texts]]:
+        """Return a function that gives the columns at some places of every image."""
+        return lambda images: [tuple(image[n] for n in places) for image in self.unpacked(images)]
+
     @staticmethod
     def unpacked(images: bytes) -> list[list[str | None]]:
         """Return the images of ``packed``."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from migverify.db.session import ResultColumn, Session, open_session
-from migverify.errors import ConfigError, ReadError
+from migverify.errors import ConfigError, ReadError, TimeLimitError
 from migverify.model import ColumnDef, Endpoint, Flavor, IndexDef, Side
 from migverify.recon.model import QueryPart, TablePart
 from migverify.recon.relation import Cut
@@ -155,6 +155,8 @@ def _cut(
 def _result_columns(session: Session, table: str, where: str) -> tuple[ColumnDef, ...]:
     try:
         found = session.result_columns(sql.describe_sql(table))
+    except TimeLimitError:
+        raise
     except ReadError as error:
         raise ConfigError(f"{where} cannot be read: {error.message}") from error
     return tuple(column_of(column, place, where) for place, column in enumerate(found, 1))

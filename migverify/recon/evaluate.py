@@ -15,7 +15,7 @@ from datetime import UTC
 from decimal import Decimal
 
 from migverify.db.snapshot import ReadSnapshot
-from migverify.errors import CanceledError, MigverifyError, ReadError, StoreError
+from migverify.errors import CanceledError, MigverifyError, ReadError, StoreError, TimeLimitError
 from migverify.model import KeyText, LiveState, Verdict
 from migverify.recon.amounts import amount
 from migverify.recon.build import Built, KindCheck, drilled
@@ -41,6 +41,7 @@ from migverify.watch.lifecycle import Criteria, Finding, Read, advance
 
 ROW = "row"
 """The first part of the key of a row of a group that differs: its group is a finding too, by a key of its own."""
+TIME_LIMIT_HIT = "a query hit its time limit (`query_seconds` of the endpoint, or `limits.rule_query_seconds`)"
 CHECKS_AT_ONCE = 50
 """Counts that one statement asks for: a dataset of many shards has one each."""
 Sink = Callable[[Sequence[RuleFinding]], None]
@@ -423,6 +424,8 @@ def evaluate(
         raise KeyboardInterrupt from None
     except StoreError:
         raise
+    except TimeLimitError as error:
+        work.gaps.append(f"not read: {TIME_LIMIT_HIT}: {error.message}")
     except MigverifyError as error:
         work.gaps.append(f"not read: {error.message}")
     if reads.left_out:

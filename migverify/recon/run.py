@@ -22,7 +22,7 @@ from migverify.errors import CanceledError, MigverifyError, PlanError, StoreErro
 from migverify.model import RunInfo, StoredKind, TableResult, Verdict
 from migverify.recon.bodies import DONE, bodies, open_body, result_body, result_of, window_text, withdrawn
 from migverify.recon.build import Built
-from migverify.recon.evaluate import Conditions, Sink, evaluate, inconclusive
+from migverify.recon.evaluate import TIME_LIMIT_HIT, Conditions, Sink, evaluate, inconclusive
 from migverify.recon.fit import refuse_unfit
 from migverify.recon.model import ParameterValue, RuleFinding, RuleResult, Window
 from migverify.recon.relation import RuleEngine
@@ -172,10 +172,7 @@ def evaluate_step(step: RuleStep, rules: RuleSet, tools: RuleTools, sink: Sink) 
     except StoreError:
         raise
     except TimeLimitError as error:
-        limits = "`query_seconds` of the endpoint, or `limits.rule_query_seconds`"
-        return inconclusive(
-            step.rule, step.window, f"not evaluated: a query hit its time limit ({limits}): {error.line}"
-        )
+        return inconclusive(step.rule, step.window, f"not evaluated: {TIME_LIMIT_HIT}: {error.line}")
     except MigverifyError as error:
         return inconclusive(step.rule, step.window, f"not evaluated: {error.line}")
 

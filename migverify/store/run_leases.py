@@ -27,6 +27,7 @@ __all__ = ["LIFE", "Heartbeats", "LeaseHolder", "claim"]
 LIFE = 60.0
 """Seconds without a heartbeat after which a process of another machine counts as gone."""
 _BEAT_SECONDS = 15.0
+_CLOSE_SECONDS = 15.0
 _BOOT = boot_id()
 
 
@@ -126,7 +127,7 @@ class Heartbeats:
         """End the thread."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(_BEAT_SECONDS)  # a store that does not answer is not waited for any longer
+            self._thread.join(_CLOSE_SECONDS)  # a store that does not answer is not waited for any longer
 
     def renew(self) -> None:
         """Renew the leases now; one that another process has taken meanwhile is left to it."""

@@ -94,8 +94,13 @@ def ask_armed(
     unread, why = _unread(prepared, config, secrets, forward, pool)
     problems = list(_order(config, forward, watch))
     if unread is not None and (unread.rows or unread.statements):
-        problems.append(f"{unread} were written on the sources behind the end of watch {forward.run_id}")
+        problems.append(
+            f"written on the sources behind the end of watch {forward.run_id}: {_counted(unread.rows, 'row')}, "
+            f"{_counted(unread.statements, 'statement')}"
+        )
     unknown = [*watch_gaps(reverse, watch, state, max_unread), *_stale(reverse, state), *why]
+    if watch.began is None:
+        unknown.append(f"the reverse watch does not say from which timestamp on it follows {config.target.name}")
     if forward.finished is None:
         unknown.append(f"watch {forward.run_id} has not ended: end it with --until-drained")
     elif forward.verdict is Verdict.INCONCLUSIVE:
@@ -109,15 +114,14 @@ def _order(config: Config, forward: RunInfo, watch: WatchState) -> Iterator[str]
     """Yield that the reverse watch began after the forward one ended: writes of the target may lie between."""
     name = config.target.name
     recorded = str(forward.facts.get(BEGAN, {}).get(name) or "")
-    if watch.began is None:
-        yield f"the reverse watch does not say from which timestamp on it follows {name}"
-        return
+    if watch.began is None or forward.finished is None:
+        return  # then it is not known
     try:
         if recorded and watch.began <= parse_position(recorded).offset:
             return
     except UsageError:
         pass  # the target gave no timestamp then: the clock decides
-    if forward.finished is None or tso_time(watch.began) > forward.finished:
+    if tso_time(watch.began) > forward.finished:
         yield (
             f"the reverse watch follows {name} from {timestamp_text(watch.began)} on, after the end of watch "
             f"{forward.run_id}: start it with --since {forward.run_id}"
@@ -143,3 +147,7 @@ def _unread(
             return read_unread(config, secrets, forward, watched, pool, ledger), []
     except (PlanError, ChangeError) as error:
         return None, [f"what was written on the sources since is not known: {scrub(error.line)}"]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun if number == 1 else f'{noun}s'}"

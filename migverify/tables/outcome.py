@@ -142,11 +142,15 @@ def may_miss_moves(pair: PairPlan, tally: ChunkTotals) -> bool:
     return not pair.whole and tally.chunks > 1 and not pinned
 
 
-def schema_mismatches(pair: PairPlan) -> list[str]:
-    """Return the differences of the definitions that are differences of the tables."""
+def schema_mismatches(pair: PairPlan, *, reverse: bool = False) -> list[str]:
+    """Return the differences of the definitions that are differences of the tables.
+
+    A column that only one side has is one where that side is written: the source, in reverse the target.
+    """
     if not pair.source or not pair.target:
         return [f"the table is on the {'target' if not pair.source else 'source'} only"]
-    return [d.message for d in pair.schema if d.level is SchemaClass.BREAKS_COMPARISON and d.target is None]
+    breaks = [d for d in pair.schema if d.level is SchemaClass.BREAKS_COMPARISON]
+    return [d.message for d in breaks if (d.kind == "column-extra" if reverse else d.target is None)]
 
 
 def _row_mismatches(diffs: Mapping[tuple[str, str], int], distinct: Mapping[tuple[str, str], int]) -> list[str]:

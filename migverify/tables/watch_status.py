@@ -386,7 +386,7 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
         gaps.append(
             f"rows were written on the target after {shown_timestamp(facts.sweep.final or 0)}: writes are not stopped"
         )
-    mismatches = schema_mismatches(pair)
+    mismatches = schema_mismatches(pair, reverse=facts.limits.reverse)
     if counts.diverged:
         mismatches.append(f"{counts.diverged:,} {'key is' if counts.diverged == 1 else 'keys are'} diverged")
     if base.verdict is Verdict.MISMATCH and not counts.diverged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from typing import TYPE_CHECKING
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from migverify.changes.carriers import column_text as texts
-from migverify.model import Flavor
+from migverify.changes.carriers.followed import newest_timestamp
+from migverify.db.session import open_session
+from migverify.model import Endpoint, Flavor
 
 if TYPE_CHECKING:
     from tests.conftest import Databases
@@ -58,3 +61,14 @@ def test_json(databases: Databases) -> None:
     found = databases.source("CREATE TABLE j (c JSON)", f"INSERT INTO j VALUES {quoted}", "SELECT c FROM j")
     assert {text for (text,) in found} == {texts.json_text(text, Flavor.MYSQL) for text in written}
     assert len(found) == len(written)
+
+
+def test_the_present_timestamp_is_beyond_every_commit(databases: Databases) -> None:
+    databases.target("CREATE TABLE c (id INT PRIMARY KEY)")
+    target = databases.pair.target
+    with open_session(Endpoint("target", target.host, target.port, target.user), None) as session:
+        for number in range(5):
+            before = newest_timestamp(session)
+            ((written,),) = databases.target(f"INSERT INTO c VALUES ({number})", "SELECT @@tidb_last_txn_info")[-1:]
+            commit = json.loads(written)["commit_ts"]
+            assert before < commit < newest_timestamp(session)

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import CarriedItem, CarrierMessage, MessagePosition, Parser
 from migverify.changes.carriers.canal_json import CanalJson
-from migverify.changes.carriers.committed import CommittedChanges
+from migverify.changes.carriers.committed import VOID, CommittedChanges
+from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.exact_json import Json
 from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.model import ColumnMap, DecodedTable, Item, Op, Position, Rows, Statement, Texts
@@ -232,6 +233,8 @@ class TypedRows:
         """Yield the items of a stream, rows with their types."""
         for item in items:
             if isinstance(item, Statement):
+                if item.sql.startswith(VOID):
+                    continue
                 self._columns.clear()
                 self._tables.clear()
                 self.catalog.forget()
@@ -279,12 +282,18 @@ def _picked(image: Sequence[str | None], places: Sequence[int | None]) -> Texts:
 
 
 def make_applier(
-    options: ReplicatorOptions, follow: Callable[[], FollowedTopic | FollowedFiles], typed: TypedRows, start: int
-) -> Replicator:
-    """Return the replicator that applies a carrier's messages behind its checkpoint, first behind ``start``."""
+    options: ReplicatorOptions, follow: Callable[[], FollowedTopic | FollowedFiles], typed: TypedRows, start: int,
+    letters: Path,
+) -> Replicator:  # fmt: skip
+    """Return the replicator that applies a carrier's messages behind its checkpoint, first behind ``start``.
+
+    Like real ones it applies what comes too late, and does not notice what does not come: ``letters`` keeps messages
+    that cannot be decoded.
+    """
 
     def begin(since: Position) -> Iterator[Item]:
-        return typed.items(CommittedChanges(follow(), since, feed_start=start).items())
+        dead = DeadLetterFile(letters)
+        return typed.items(CommittedChanges(follow(), since, feed_start=start, letters=dead).items())
 
     open_stream: OpenStream = begin
     return Replicator(options, open_stream, lambda: tso_position(start))

@@ -340,4 +340,4 @@ def _applier(running: ReverseFeed, ended: threading.Event) -> Replicator:
     typed = TypedRows(mysql, types, lambda name: name in faults.uncarried)
     chosen = ReplicatorOptions(mysql, options.databases, options.name, seed=options.seed,
                                idle_checkpoints=options.idle_checkpoints)  # fmt: skip
-    return make_applier(chosen, follow, typed, running.start)
+    return make_applier(chosen, follow, typed, running.start, running.folder / "dead-letters.jsonl")

@@ -9,7 +9,7 @@ not at all.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
@@ -216,7 +216,24 @@ class Heartbeat:
     """The reader of a followed carrier is alive. It comes about every second, whatever else comes."""
 
 
-CarriedItem: TypeAlias = Carried | Watermark | SkippedMessage | Reject
+class CarriedRow(NamedTuple):
+    """One changed row of a commit timestamp whose columns are not decoded: what a watch needs of a ``Carried``."""
+
+    commit: int
+    table: DecodedTable
+    op: Op
+    images: bytes
+    topic: str
+    partition: int
+    offset: int
+
+    @property
+    def place(self) -> MessagePosition:
+        """Where the message is."""
+        return MessagePosition(self.topic, self.partition, self.offset)
+
+
+CarriedItem: TypeAlias = Carried | CarriedRow | Watermark | SkippedMessage | Reject
 """What the messages of a carrier hold."""
 
 
@@ -264,6 +281,31 @@ class Parser(ABC):
     @abstractmethod
     def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
         """Yield what the message holds; UndecodableError where a part of it cannot be decoded exactly."""
+
+    def items(
+        self, key: bytes | None, value: bytes | None, topic: str, partition: int, offset: int, time: float = 0.0
+    ) -> Sequence[CarriedItem]:  # fmt: skip
+        """Return what a message holds; where only keys are wanted, a row that is not decoded."""
+        row = self.row(key, value, topic, partition, offset)
+        if row is not None:
+            return (row,)
+        message = CarrierMessage(MessagePosition(topic, partition, offset), key, value, time)
+        found = self.parse(message)
+        if len(found) == 1 and isinstance(found[0], Carried) and self.learn(message, found[0]):
+            row = self.row(key, value, topic, partition, offset)
+        return found if row is None else (row,)
+
+    def row(
+        self, key: bytes | None, value: bytes | None, topic: str, partition: int, offset: int
+    ) -> CarriedRow | None:  # fmt: skip
+        """Return the row of a message that is like one that was learned, else None."""
+        del key, value, topic, partition, offset
+        return None
+
+    def learn(self, message: CarrierMessage, item: Carried) -> bool:
+        """Learn from a message that was decoded whole; return whether messages like it are known now."""
+        del message, item
+        return False
 
     def parse(self, message: CarrierMessage) -> list[CarriedItem]:
         """Return what the message holds; a message that cannot be decoded is one reject, never an exception."""

@@ -15,14 +15,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
-from migverify.changes.carriers.base import Carried, Carrier, Heartbeat, Reject, SkippedMessage, Watermark
+from migverify.changes.carriers.base import Carried, CarriedRow, Carrier, Heartbeat, Reject, SkippedMessage, Watermark
 from migverify.changes.carriers.dead_letters import DeadLetterFile
+from migverify.changes.carriers.lazy import SEPARATOR
 from migverify.changes.carriers.sequence import Watermarks
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.changes.positions import time_tso, tso_position, tso_time
 from migverify.errors import ChangeError, PurgedError
+
+_T = TypeVar("_T", Rows, Begin, Commit)
 
 MOST_WAITING = 1_000_000
 """Changes that wait for a watermark; beyond, the changefeed sends none."""
@@ -32,6 +36,8 @@ MARGIN_SECONDS = 60.0
 """How far the clocks of TiDB, of brokers and of this machine may differ."""
 VOID = "carrier void: "
 """What the text of a statement begins with that is given for a message without its change."""
+_MOST_TOGETHER = 64 << 10
+"""Bytes of rows that are given together."""
 _MOST_UNDECODABLE = 10
 """So many messages at the start may be undecodable before one must be decoded."""
 
@@ -111,8 +117,9 @@ class CommittedChanges:
         self._carrier, self._since, self._letters = carrier, since, letters
         self._start = since.offset if since is not None else 0
         self._reached = self._start
+        self._place = tso_position(self._start)
         self._most = most_waiting
-        self._waiting: defaultdict[int, list[Carried]] = defaultdict(list)
+        self._waiting: defaultdict[int, list[Carried | CarriedRow]] = defaultdict(list)
         self._given: dict[int, None] = {}
         self._marks = Watermarks()
         self._voids = _Voids(letters)
@@ -140,15 +147,21 @@ class CommittedChanges:
             what was committed after ``since`` is not all there.
         """
         stream = (self._carrier.read if self._letters is None else self._carrier.follow)(self._since)
-        waiting, partitions, here = self._waiting, self._marks.partitions, ("", -1)
+        waiting, partitions, here, most = self._waiting, self._marks.partitions, ("", -1), self._most
         for item in stream:
             kind = type(item)
+            if kind is CarriedRow:
+                commit, _, _, _, topic, partition, _ = item  # type: ignore[misc]
+                if commit > self._reached and (topic, partition) == here and self._proved and self.unfinished < most:
+                    waiting[commit].append(item)  # type: ignore[arg-type]
+                    self.unfinished += 1
+                    continue
             if kind is Heartbeat:
                 if self._reached:
                     yield Idle(tso_position(self._reached), tso_time(self._reached + 1))
                 continue
             place = item.place  # type: ignore[union-attr]
-            if kind is Carried:
+            if kind is Carried or kind is CarriedRow:
                 commit = _commit_of(item)  # type: ignore[arg-type]
                 if commit > self._reached:
                     waiting[commit].append(item)  # type: ignore[arg-type]
@@ -157,7 +170,7 @@ class CommittedChanges:
                     yield from self._again(item, commit)  # type: ignore[arg-type]
                 if not self._proved:
                     self._see_timestamp(commit)
-                if self.unfinished > self._most:
+                if self.unfinished > most:
                     raise ChangeError(
                         f"{place}: {self.unfinished:,} changes wait for a watermark.",
                         hint="Let the changefeed send watermarks to every partition: enable-tidb-extension=true.",
@@ -237,20 +250,22 @@ class CommittedChanges:
             )
         self._proved = True
 
-    def _break(self, reason: str, item: Watermark | Carried) -> None:
+    def _break(self, reason: str, item: Watermark | Carried | CarriedRow) -> None:
         """Void what a broken promise may have left out."""
         if self._letters is None:
             raise ChangeError(f"{item.place}: {reason}.")
         tables: tuple[tuple[str, str], ...] = ()
-        if isinstance(item, Carried):
+        if isinstance(item, CarriedRow):
+            tables = ((item.table.database, item.table.table),)
+        elif isinstance(item, Carried):
             event = item.event
             tables = event.tables if isinstance(event, Statement) else ((event.table.database, event.table.table),)
         self._voids.add(Reject(reason, item.place, None, None, tables))
 
-    def _again(self, item: Carried, commit: int) -> Iterator[Item]:
+    def _again(self, item: Carried | CarriedRow, commit: int) -> Iterator[Item]:
         """Give out a change that comes after it was excluded."""
         known = _mark_of(commit, item) in self._given
-        yield from self._transaction(commit, [item], self._reached)
+        yield from self._transaction(commit, [item])
         if not known:
             reason = f"a change committed at {commit} comes after a watermark that excluded it, and did not come before"
             self._break(reason, item)
@@ -260,24 +275,42 @@ class CommittedChanges:
         for commit in sorted(commit for commit in self._waiting if commit < complete_to):
             carried = self._waiting.pop(commit)
             self.unfinished -= len(carried)
-            yield from self._transaction(commit, carried, self._reached)
+            yield from self._transaction(commit, carried)
+        while len(self._given) > MOST_REMEMBERED:
+            del self._given[next(iter(self._given))]
 
-    def _transaction(self, commit: int, carried: list[Carried], reached: int) -> Iterator[Item]:
-        yield Begin(str(commit), tso_position(reached), tso_time(commit))
+    def _transaction(self, commit: int, carried: list[Carried | CarriedRow]) -> Iterator[Item]:
+        gtid, moment, given = str(commit), tso_time(commit), self._given
+        if self._place.offset != self._reached:
+            self._place = tso_position(self._reached)
+        yield _make_begin(gtid, self._place, moment, 0)
+        rows: CarriedRow | None = None  # those of one table are given together
         statements = set()
-        given = self._given
         for one in carried:
-            event = one.event
+            given[_mark_of(commit, one)] = None
+            if type(one) is CarriedRow:
+                if rows is None:
+                    rows = one
+                elif one.table is rows.table and len(rows.images) < _MOST_TOGETHER:
+                    rows = rows._replace(images=rows.images + SEPARATOR + one.images)
+                else:
+                    yield _rows_of(rows, moment)
+                    rows = one
+                continue
+            if rows is not None:
+                yield _rows_of(rows, moment)
+                rows = None
+            event = one.event  # type: ignore[union-attr]
             if isinstance(event, Statement):  # TiCDC sends a statement to every partition
                 if (event.sql, event.tables) in statements:
                     continue
                 statements.add((event.sql, event.tables))
-            given[_mark_of(commit, one)] = None
             yield event
-        self._reached = max(reached, commit)
-        while len(given) > MOST_REMEMBERED:
-            del given[next(iter(given))]
-        yield Commit(str(commit), tso_position(self._reached), tso_time(commit))
+        if rows is not None:
+            yield _rows_of(rows, moment)
+        if commit > self._reached:
+            self._reached, self._place = commit, tso_position(commit)
+        yield _make_commit(gtid, self._place, moment)
 
     def _voided(self, statements: list[Statement], start: int, end: int) -> Iterator[Item]:
         if statements:
@@ -286,15 +319,44 @@ class CommittedChanges:
             yield Commit("", tso_position(end), tso_time(end))
 
 
-def _mark_of(commit: int, item: Carried) -> int:
+def _maker(kind: type[_T]) -> Callable[..., _T]:
+    """Return a constructor of a frozen dataclass that takes all fields in their order, three times as fast as its own.
+
+    Its own sets every field by a call of ``object.__setattr__``: half of the time that a row takes.
+    """
+    new = object.__new__
+    setters = [kind.__dict__[one.name].__set__ for one in fields(kind)]
+
+    def make(*values: object) -> _T:
+        made = new(kind)
+        for put, value in zip(setters, values, strict=True):
+            put(made, value)
+        return made
+
+    return make
+
+
+_make_rows, _make_begin, _make_commit = _maker(Rows), _maker(Begin), _maker(Commit)
+
+
+def _rows_of(row: CarriedRow, moment: float) -> Rows:
+    _, table, op, images, topic, partition, offset = row
+    return _make_rows(op, table, images, f"{topic}/{partition}", offset, int(moment))
+
+
+def _mark_of(commit: int, item: Carried | CarriedRow) -> int:
     """Return a number by which the same change is recognized when it comes again."""
-    event = item.event
+    if type(item) is CarriedRow:
+        return hash((commit, item.op, item.images))
+    event = item.event  # type: ignore[union-attr]
     if isinstance(event, Rows):
         return hash((commit, event.op, event.table.name, event.images))
     return hash((commit, event.sql, event.tables))
 
 
-def _commit_of(item: Carried) -> int:
+def _commit_of(item: Carried | CarriedRow) -> int:
+    if isinstance(item, CarriedRow):
+        return item.commit
     order = item.order
     if order is None or order.server:
         where = "" if order is None else " (its order is a place in the binlog of a server)"

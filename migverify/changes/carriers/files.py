@@ -57,7 +57,9 @@ class AtEnd(Enum):
     CUT = "cut"
 
 
-Split: TypeAlias = Callable[[Path, bool], Iterator[CarrierMessage | Reject | AtEnd]]
+Parts: TypeAlias = tuple[bytes | None, bytes]
+"""Key and value of a message."""
+Split: TypeAlias = Callable[[Path, bool], Iterator[Parts | Reject | AtEnd]]
 """Cuts a file into its messages; their offsets count from 0. With True it goes on without end."""
 
 
@@ -87,8 +89,9 @@ class MessageFiles:
         del since
         for path in self._paths:
             with _readable(path):
-                for message in self._split(path, False):
-                    yield from _parsed(self._parser, message)
+                for item in _parsed(self._parser, path, self._split(path, False)):
+                    if not isinstance(item, AtEnd):
+                        yield item
 
     def follow(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
         """Yield what the files hold, in turns, and what is appended to them.
@@ -101,24 +104,35 @@ class MessageFiles:
             A file cannot be read, or became shorter or another one.
         """
         del since
-        growing = [(path, self._split(path, True)) for path in self._paths]
+        growing = [(path, _parsed(self._parser, path, self._split(path, True))) for path in self._paths]
         rhythm = _Rhythm()
         while True:
             quiet = True
-            for path, messages in growing:
+            for path, items in growing:
                 with _readable(path):
-                    for message in islice(messages, _TURN):
-                        if isinstance(message, AtEnd):
+                    for item in islice(items, _TURN):
+                        if isinstance(item, AtEnd):
                             break
                         quiet = False
-                        yield from _parsed(self._parser, message)
+                        yield item
             yield from rhythm.beats(quiet=quiet)
 
 
-def _parsed(parser: Parser, message: CarrierMessage | Reject | AtEnd) -> list[CarriedItem]:
-    if isinstance(message, CarrierMessage):
-        return parser.parse(message)
-    return [message] if isinstance(message, Reject) else []
+def _parsed(parser: Parser, path: Path, messages: Iterator[Parts | Reject | AtEnd]) -> Iterator[CarriedItem | AtEnd]:
+    """Yield what the messages of a file hold."""
+    topic, number = str(path), 0
+    row, items = parser.row, parser.items
+    for message in messages:
+        if type(message) is not tuple:
+            yield message  # type: ignore[misc]
+            continue
+        key, value = message
+        found = row(key, value, topic, 0, number)
+        if found is not None:
+            yield found
+        else:
+            yield from items(key, value, topic, 0, number)
+        number += 1
 
 
 class _Rhythm:
@@ -273,7 +287,7 @@ class _GrowingFiles:
 
     def __init__(self, parser: Parser) -> None:
         self._parser = parser
-        self._open: dict[Path, Iterator[CarrierMessage | Reject | AtEnd]] = {}
+        self._open: dict[Path, Iterator[CarriedItem | AtEnd]] = {}
         self._cut: set[Path] = set()
         self.done: dict[Path, int] = {}
 
@@ -287,13 +301,13 @@ class _GrowingFiles:
         if _number(path) <= self.done.get(path.parent, 0):
             return
         if path not in self._open:
-            self._open[path] = json_lines(path, True)
+            self._open[path] = _parsed(self._parser, path, json_lines(path, True))
         with _readable(path):
-            for message in self._open[path]:
-                if isinstance(message, AtEnd):
-                    (self._cut.add if message is AtEnd.CUT else self._cut.discard)(path)
+            for item in self._open[path]:
+                if isinstance(item, AtEnd):
+                    (self._cut.add if item is AtEnd.CUT else self._cut.discard)(path)
                     return
-                yield from _parsed(self._parser, message)
+                yield item
 
     def close(self, files: Iterable[Path]) -> None:
         """Finish the files that are whole and have another one behind them."""
@@ -306,7 +320,7 @@ class _GrowingFiles:
             self.done[path.parent] = max(_number(path), self.done.get(path.parent, 0))
 
 
-def json_lines(path: Path, following: bool) -> Iterator[CarrierMessage | Reject | AtEnd]:
+def json_lines(path: Path, following: bool) -> Iterator[Parts | Reject | AtEnd]:
     r"""Yield each line that is not empty as a message; lines end in ``\n`` or ``\r\n``."""
     topic, number, line = str(path), 0, b""
     with path.open("rb") as file:
@@ -323,7 +337,7 @@ def json_lines(path: Path, following: bool) -> Iterator[CarrierMessage | Reject 
                 yield AtEnd.CUT if line.strip() else AtEnd.WHOLE
                 continue
             if stripped := line.strip():
-                yield CarrierMessage(MessagePosition(topic, 0, number), None, stripped)
+                yield None, stripped
                 number += 1
             line = b""
 
@@ -338,7 +352,7 @@ def _is_whole(line: bytes) -> bool:
         return False
 
 
-def open_protocol_events(path: Path, following: bool) -> Iterator[CarrierMessage | Reject | AtEnd]:
+def open_protocol_events(path: Path, following: bool) -> Iterator[Parts | Reject | AtEnd]:
     """Yield each event of an open-protocol file as a message of one event; a cut end is a reject, or waited for."""
     topic, number = str(path), 0
     with path.open("rb") as file:
@@ -352,13 +366,14 @@ def open_protocol_events(path: Path, following: bool) -> Iterator[CarrierMessage
             yield Reject(reason, MessagePosition(topic, 0, 0), None, head, looks_like=seen)
             return
         while True:
-            start, place = file.tell(), MessagePosition(topic, 0, number)
+            start = file.tell() if following else 0
             event = _read_event(file)
             if len(event) == 2:
-                yield CarrierMessage(place, head + event[0], event[1])
+                yield head + event[0], event[1]
                 number += 1
             elif not following or any(len(part) >= _LENGTH and _size(part) > LONGEST for part in event):
                 if event:
+                    place = MessagePosition(topic, 0, number)
                     yield Reject("the file is cut inside an event", place, None, b"".join(event))
                 return
             else:

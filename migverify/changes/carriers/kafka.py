@@ -228,7 +228,7 @@ def _until(consumer: Consumer, wanted: OffsetRange, seconds: float) -> Iterator[
                 _refuse_loss(consumer, wanted, received.offset())
             if received.offset() >= wanted.end:
                 return
-            yield message_of(received)
+            yield _message(received)
             following = received.offset() + 1
 
 
@@ -256,8 +256,7 @@ def _refuse_loss(consumer: Consumer, wanted: OffsetRange, first: int) -> None:
         )
 
 
-def message_of(received: Any) -> CarrierMessage:
-    """Return a message of the client library."""
+def _message(received: Any) -> CarrierMessage:
     kind, milliseconds = received.timestamp()
     place = MessagePosition(received.topic(), received.partition(), received.offset())
     return CarrierMessage(place, received.key(), received.value(), milliseconds / 1000 if kind else 0.0)

@@ -26,7 +26,6 @@ from migverify.changes.carriers.kafka import (
     connect,
     fetch,
     is_compacted,
-    message_of,
     unanswered,
 )
 from migverify.changes.model import Position
@@ -182,7 +181,9 @@ class TopicReader:
             expected, offset = self._next.get(here, received.offset()), received.offset()
             missing = self._missing(here, expected, offset) if offset > expected else []
             self._next[here] = offset + 1
-            return [*missing, *self._parser.parse(message_of(received))]
+            kind, milliseconds = received.timestamp()
+            sent = milliseconds / 1000 if kind else 0.0
+            return [*missing, *self._parser.items(received.key(), received.value(), *here, offset, sent)]
         if error.code() == KafkaError._PARTITION_EOF:
             self._next[here] = max(self._next.get(here, 0), received.offset())  # behind markers of transactions too
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import JournalError, UsageError
-from migverify.runbook import clock
 from migverify.runbook.actions.action import ActionResult, Outcome
 from migverify.runbook.clock import Moment
 from migverify.runbook.definition.load import load_runbook
@@ -25,6 +24,7 @@ from migverify.runbook.record.journal_file import read_events, verify_run
 from migverify.runbook.run import machine
 from migverify.runbook.run.machine import Actor
 from migverify.runbook.state import between
+from migverify.store.process import boot_id
 from tests.unit.runbook_places import place, saved
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, FakeClock, Room, guard_of, manual, replace, runbook, step
 
@@ -243,8 +243,8 @@ def test_people_on_another_machine_act_by_their_own_clock(tmp_path: Path) -> Non
 
 def test_a_time_namespace_has_a_clock_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its monotonic clock may be days ahead of the machine's: moments of both are compared by the wall clock."""
-    here = clock._boot_id()
+    here = boot_id()
     monkeypatch.setattr(Path, "readlink", lambda _: Path("time:[4026532000]"))
-    inside = clock._boot_id()
+    inside = boot_id()
     assert inside != here
     assert inside.endswith(" time:[4026532000]")

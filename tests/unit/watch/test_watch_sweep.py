@@ -20,7 +20,7 @@ from migverify.changes.model import Idle, Item, Position
 from migverify.changes.positions import tso_position
 from migverify.config import Config, load_config
 from migverify.errors import ConfigError, EndpointError, ReadError, UsageError
-from migverify.model import DiffKind, KeyText, LiveState, RowDiff, RunInfo, StoredKind, Verdict
+from migverify.model import DiffKind, Flavor, KeyText, LiveState, RowDiff, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.tables import watch_check, watch_identity, watch_ranges, watch_versions
 from migverify.tables.diff import PairReader
@@ -565,3 +565,18 @@ def test_the_ledger_keeps_rounds_and_what_mysql_held(tmp_path: Path) -> None:
     ledger.touch(keys, {}, 1.0, origin="sweep", source_sums={("1",): "x", ("2",): None})
     ledger.touch(keys, {}, 2.0, origin="sweep", source_sums={("1",): "y"})
     assert {entry.key[0]: entry.source_sum for entry in ledger.due({0: 1}, 3.0, 10)} == {"1": "y", "2": None}
+
+
+@pytest.mark.parametrize("flavor", [Flavor.TIDB, Flavor.MYSQL])
+def test_a_marker_is_written_where_sessions_cannot_be_read_only(flavor: Flavor) -> None:
+    """TiDB refuses SET SESSION TRANSACTION READ ONLY with 1235: the sample failed, and nothing was ever applied."""
+    executed: list[str] = []
+
+    def execute(sql: str) -> None:
+        if "READ ONLY" in sql and flavor is Flavor.TIDB:
+            raise ReadError("1235: function READ ONLY has only noop implementation in tidb now")
+        executed.append(sql.split()[0])
+
+    session = SimpleNamespace(flavor=flavor, execute=execute, query=lambda _: [])
+    assert Marker("ops.m", "ops.m", "w").sample(session) == 1  # type: ignore[arg-type]
+    assert executed == (["REPLACE"] if flavor is Flavor.TIDB else ["SET", "REPLACE", "SET"])
