@@ -172,7 +172,7 @@ def test_before_the_first_markers_nothing_is_judged_and_the_rows_are_read(pair: 
     status = pair.side.status()
     assert (status.unjudged, status.at_least, status.total) == (1, True, 0)
     assert status.lines()[:2] == [
-        "source was read to place 20: no write of another than the feed is known",
+        "source was read to place 20: no write of another than the feed is known, and not all changes could be judged",
         "1 changes on source could not be judged; their rows were read on both sides",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,3 +229,15 @@ def test_a_marker_of_another_watch_in_the_same_table_is_none(tmp_path: Path) -> 
     reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
     assert isinstance(stream.applied, Marker)
     assert (stream.applied._seen, stream.applied._ordinals) == (3, {3: TSO + 1})
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_a_marker_that_is_sent_again_does_not_move_the_place(arrived: bool) -> None:
+    """Behind its later place nothing is applied: the marker was on the source long before."""
+    marker = Marker("ops.m", "ops.m", "w")
+    target: Any = SimpleNamespace(query=lambda _: [("3",)])
+    marker.passed(3, 100)
+    if arrived:
+        assert marker.ordinal(target) == 100
+    marker.passed(3, 900)
+    assert marker.ordinal(target) == 100
