@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from migverify.changes.model import Position
 from migverify.changes.server import refuse_incomplete
 from migverify.config import Config, override_for
 from migverify.config.reverse import ReverseSettings
 from migverify.db.pool import SessionPool
 from migverify.db.server_state import global_variables
-from migverify.errors import MigverifyError
+from migverify.errors import ChangeError, MigverifyError
 from migverify.model import ColumnDef, ColumnPair, Endpoint, Lane, TableDef
 from migverify.sql.canonical import FAMILIES, pair_column, rule_named
 from migverify.sql.catalog import read_tables
@@ -61,53 +62,62 @@ def make_old_side(
         return None
     if len(config.sources) > 1:
         return OldSideStatus("the sources", not_seen="there are several sources")
-    applied = stream.applied
-    if not isinstance(applied, Marker) or stream.marker_table is None:
-        return OldSideStatus(
-            source.name, not_seen="reverse.applied is not marker, so nothing says what the feed resends"
-        )
+    if not isinstance(stream.applied, Marker) or stream.marker_table is None:
+        reason = "reverse.applied is not marker, so nothing says what the feed sends again"
+        return OldSideStatus(source.name, not_seen=reason)
     binlog = FollowedBinlog(source, secrets.get(source.name))
     try:
-        with pool.session(source) as session:
-            refuse_incomplete(session, {side.database for one in watched for side in one.pair.sources})
-            variables = global_variables(session)
-            begin = binlog.head(session)
-        if variables.get("binlog_format", "ROW") != "ROW" or variables.get("binlog_row_image", "FULL") != "FULL":
-            return OldSideStatus(
-                source.name, not_seen="its binlog does not hold whole rows (binlog_format, binlog_row_image)"
-            )
+        begin, step = _binlog_begin(binlog, {side.database for one in watched for side in one.pair.sources}, pool)
         tables = matched_tables(config, watched, pool)
     except MigverifyError as error:
         return OldSideStatus(source.name, not_seen=error.message)
     if not tables.leading:
         return OldSideStatus(source.name, not_seen="no table can be matched", left_out=tuple(tables.skipped))
+    leading, following = _side_changes(settings, tables, stream, binlog)
     known = ledger.progress().get(0)
     led_from = known[0] if known is not None else stream.start
     crossing = Crossing(
-        stream.changes.ordinal(led_from) if led_from is not None else 0,
-        new_images=frozenset(tables.new_images), generators=dict.fromkeys(tables.counters, lambda _: 0), limit=LIMIT,
+        stream.changes.ordinal(led_from) if led_from is not None else 0, new_images=frozenset(tables.new_images),
+        # Servers that count in steps, each from an offset of its own, never give out one id.
+        generators=dict.fromkeys(tables.counters, lambda number: number % step), limit=LIMIT,
     )  # fmt: skip
-    marker = MarkerRows(stream.marker_table, stream.marker_name)
-    carrier = settings.carrier
-    leading = KeyChangeReader(
-        _by_name(tables.leading), stream.changes.ordinal, merges=False,
-        # It sends an update without the row before as an insert.
-        has_old_values=carrier is None or carrier.format != "open-protocol",
-    )  # fmt: skip
-    following = KeyChangeReader(_by_name(tables.following), binlog.ordinal, merges=True)
-    names = {
-        number: ((table.watched.database, table.watched.table),
-                 (tables.leading[number].watched.database, tables.leading[number].watched.table))
-        for number, table in tables.following.items()
-    }  # fmt: skip
+    names = {number: (_name(table), _name(tables.leading[number])) for number, table in tables.following.items()}
     return OldSide(
-        source.name, SideChanges(leading, marker), SideChanges(following, marker), binlog, begin, crossing,
-        names=names, resent_seconds=settings.resent_seconds, skipped=tables.skipped,
+        source.name, leading, following, binlog, begin, crossing, names=names,
+        resent_seconds=settings.resent_seconds, skipped=tables.skipped,
     )  # fmt: skip
+
+
+def _binlog_begin(binlog: FollowedBinlog, databases: Set[str], pool: SessionPool) -> tuple[Position, int]:
+    """Return where the source's binlog ends now, and the step of its counters; ChangeError where it lacks rows."""
+    with pool.session(binlog.endpoint) as session:
+        refuse_incomplete(session, databases)
+        variables = global_variables(session)
+        begin = binlog.head(session)
+    if variables.get("binlog_format", "ROW") != "ROW" or variables.get("binlog_row_image", "FULL") != "FULL":
+        raise ChangeError("its binlog does not hold whole rows (binlog_format, binlog_row_image)")
+    return begin, max(1, int(variables.get("auto_increment_increment") or 1))
+
+
+def _side_changes(
+    settings: ReverseSettings, tables: MatchedTables, stream: Stream, binlog: FollowedBinlog
+) -> tuple[SideChanges, SideChanges]:
+    # The open protocol sends an update without the row before as an insert.
+    has_old_values = settings.carrier is None or settings.carrier.format != "open-protocol"
+    marker = MarkerRows(stream.marker_table or ("", ""), stream.marker_name)
+    leading = KeyChangeReader(
+        _by_name(tables.leading), stream.changes.ordinal, merges=False, has_old_values=has_old_values
+    )
+    following = KeyChangeReader(_by_name(tables.following), binlog.ordinal, merges=True)
+    return SideChanges(leading, marker), SideChanges(following, marker)
+
+
+def _name(table: DigestedTable) -> tuple[str, str]:
+    return table.watched.database, table.watched.table
 
 
 def _by_name(tables: Mapping[int, DigestedTable]) -> dict[tuple[str, str], DigestedTable]:
-    return {(table.watched.database, table.watched.table): table for table in tables.values()}
+    return {_name(table): table for table in tables.values()}
 
 
 def matched_tables(config: Config, watched: Sequence[Watched], pool: SessionPool) -> MatchedTables:

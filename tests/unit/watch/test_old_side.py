@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ from migverify.watch.ledger import Ledger
 from migverify.watch.old_side import MOST_NOTES, OLD_SIDE, OldSide, OldSideStatus
 from migverify.watch.side_changes import MarkerCommit, MarkerPairs, MarkerRows, SideChanges
 from migverify.watch.status import final_text, prometheus_text
+from migverify.watch.stream import FollowedBinlog
 from migverify.watch.touched import WatchedTable
 from tests.toy_tables import make_pair
 from tests.waiting import PATIENCE
@@ -399,6 +401,39 @@ def test_without_a_marker_or_with_shards_it_is_not_judged(tmp_path: Path) -> Non
         made = make_old_side(config, {}, [], stream, SimpleNamespace(), Ledger(tmp_path / "l.db"))  # type: ignore[arg-type]
         assert isinstance(made, OldSideStatus)
         assert reason in made.not_seen
+
+
+@pytest.mark.parametrize(("name", "value"), [("binlog_format", "MIXED"), ("binlog_row_image", "MINIMAL")])
+def test_a_binlog_without_whole_rows_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    config = config_of(tmp_path, TEXT % "")
+    monkeypatch.setattr(tables_old_side, "refuse_incomplete", lambda *_: None)
+    monkeypatch.setattr(tables_old_side, "global_variables", lambda _: {name: value})
+    monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b", 4))
+    pool: Any = SimpleNamespace(session=lambda _: nullcontext())
+    made = make_old_side(config, {}, [], reverse_stream(config, tso_position(5)), pool, Ledger(tmp_path / "l.db"))
+    assert isinstance(made, OldSideStatus)
+    assert "does not hold whole rows" in made.not_seen
+
+
+def test_reading_begins_at_the_end_of_the_binlog_and_at_the_place_of_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(tmp_path, TEXT % "")
+    monkeypatch.setattr(tables_old_side, "refuse_incomplete", lambda *_: None)
+    monkeypatch.setattr(tables_old_side, "global_variables", lambda _: {"auto_increment_increment": "2"})
+    monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b.000001", 44))
+    columns = column("id", "bigint", extra="auto_increment"), column("v", "text")
+    monkeypatch.setattr(tables_old_side, "_definitions", lambda _pool, end, _names: definition(end.name, *columns))
+    ledger = Ledger(tmp_path / "l.db")
+    ledger.touch({}, {0: (tso_position(77), 1)}, 0)
+    pool: Any = SimpleNamespace(session=lambda _: nullcontext())
+    watched = watched_pairs(config, [make_pair()], reverse=True)
+    made = make_old_side(config, {}, watched, reverse_stream(config, tso_position(5)), pool, ledger)
+    assert isinstance(made, OldSide)
+    assert (made._begin, made._crossing._forgotten) == (Position("b.000001", 44), 77)
+    assert [made._crossing._ranges.generators[0](number) for number in (4, 5)] == [0, 1]
 
 
 # -- the watch ---------------------------------------------------------------------------------------------------------
