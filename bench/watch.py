@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -49,11 +50,7 @@ def _one(setting: Setting, rate: int, seconds: float) -> None:
             [sys.executable, "-m", "migverify", "tables", "watch", "--config", str(config), "--json"],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        lines: list[dict[str, object]] = []
-        peak = [0.0]
-        threading.Thread(target=_read, args=(watch, lines, peak), daemon=True).start()
-        while not lines:
-            time.sleep(0.1)
+        lines, peak = read_statuses(watch)
         clock = psutil.Process(watch.pid)
         before, servers = sum(clock.cpu_times()[:2]), setting.clock
         servers.start()
@@ -61,8 +58,8 @@ def _one(setting: Setting, rate: int, seconds: float) -> None:
                           "--connections", "4", "--json", *lab)  # fmt: skip
         spent = servers.stop()
         used = sum(clock.cpu_times()[:2]) - before
-        open_keys = sum(t["pending"] + t["doubt"] + t["hot"] for t in lines[-1]["tables"])  # type: ignore[attr-defined]
-        lags = [s["lag_seconds"] for line in lines for s in line["sources"] if s["lag_seconds"] is not None]  # type: ignore[attr-defined]
+        open_keys = sum(t["pending"] + t["doubt"] + t["hot"] for t in lines[-1]["tables"])
+        lags = [s["lag_seconds"] for line in lines for s in line["sources"] if s["lag_seconds"] is not None]
         written = json.loads(done)
         print(f"  rate {rate:>6,}  written {written}")
         servers_cpu = f"{spent.source_cpu:.1f} and {spent.target_cpu:.1f} s"
@@ -101,7 +98,17 @@ def _config(folder: Path, setting: Setting) -> Path:
     return path
 
 
-def _read(watch: subprocess.Popen[str], lines: list[dict[str, object]], peak: list[float]) -> None:
+def read_statuses(watch: subprocess.Popen[str]) -> tuple[list[dict[str, Any]], list[float]]:
+    """Read the statuses of a watch on a thread; returns them and its peak memory in MB once there is one."""
+    lines: list[dict[str, Any]] = []
+    peak = [0.0]
+    threading.Thread(target=_read, args=(watch, lines, peak), daemon=True).start()
+    while not lines:
+        time.sleep(0.1)
+    return lines, peak
+
+
+def _read(watch: subprocess.Popen[str], lines: list[dict[str, Any]], peak: list[float]) -> None:
     process = psutil.Process(watch.pid)
     for line in watch.stdout or ():
         lines.append(json.loads(line))
@@ -109,8 +116,8 @@ def _read(watch: subprocess.Popen[str], lines: list[dict[str, object]], peak: li
             peak[0] = max(peak[0], process.memory_info().rss / 1e6)
 
 
-def _wait_for_replicator(lines: list[dict[str, object]]) -> None:
-    while any(s["lag_seconds"] for s in lines[-1]["sources"]):  # type: ignore[attr-defined]
+def _wait_for_replicator(lines: list[dict[str, Any]]) -> None:
+    while any(s["lag_seconds"] for s in lines[-1]["sources"]):
         time.sleep(0.05)
 
 

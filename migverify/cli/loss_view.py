@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from migverify.changes.positions import tso_time
+from migverify.changes.positions import shown_timestamp, tso_time
 from migverify.recon.amounts import plain
 from migverify.report.figures import amount, plural
-from migverify.tables.loss import Loss, timestamp_text
+from migverify.tables.loss import Loss
 from migverify.tables.lost_keys import LossCounts, LostKey
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _counts(counts: LossCounts) -> dict[str, Any]:
 
 
 def _stamp(tso: int | None) -> dict[str, Any] | None:
-    return None if tso is None else {"tso": tso, "time": tso_time(tso), "text": timestamp_text(tso)}
+    return None if tso is None else {"tso": tso, "time": tso_time(tso), "text": shown_timestamp(tso)}
 
 
 def _amount(one: LostAmount) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from migverify.changes.positions import parse_position, tso_time
+from migverify.changes.positions import parse_position, shown_timestamp, tso_time
 from migverify.config import Config
 from migverify.db.pool import SessionPool
 from migverify.errors import ChangeError, PlanError, UsageError
@@ -19,7 +19,7 @@ from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.secrets import scrub
 from migverify.store.results import ResultStore, named_run
 from migverify.tables.handover import UnreadChanges, read_unread
-from migverify.tables.loss import WatchState, table_gaps, timestamp_text, watch_gaps, watch_state
+from migverify.tables.loss import WatchState, table_gaps, watch_gaps, watch_state
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables
 from migverify.tables.recheck import planned_pairs, refuse_other
@@ -123,7 +123,7 @@ def _order(config: Config, forward: RunInfo, watch: WatchState) -> Iterator[str]
         pass  # the target gave no timestamp then: the clock decides
     if tso_time(watch.began) > forward.finished:
         yield (
-            f"the reverse watch follows {name} from {timestamp_text(watch.began)} on, after the end of watch "
+            f"the reverse watch follows {name} from {shown_timestamp(watch.began)} on, after the end of watch "
             f"{forward.run_id}: start it with --since {forward.run_id}"
         )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from migverify.changes.model import Position
-from migverify.changes.positions import parse_position, tso_position, tso_time
+from migverify.changes.positions import parse_position, tso_time
 from migverify.config import Config
 from migverify.db.pool import SessionPool
 from migverify.db.snapshot import current_timestamp
@@ -288,9 +288,3 @@ def _read_keys(
         rows.add(reader.pair, [
             ([texts for _, texts in ours.get(d.key, [])], [texts for _, texts in theirs.get(d.key, [])]) for d in diffs
         ])  # fmt: skip
-
-
-def timestamp_text(tso: int) -> str:
-    """Return a timestamp of TiDB as people read it: ``tso:430000000000000000 (2021-12-31 23:59:59.123 UTC)``."""
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(tso_time(tso)))
-    return f"{tso_position(tso)} ({moment}.{(tso >> 18) % 1000:03d} UTC)"

@@ -104,7 +104,7 @@ def watch_tables(
     ChangeError
         the stream cannot begin: purged, or the source writes no row binlog.
     """
-    run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored())
+    run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored(), request.reverse)
     resumed = run.resume(request.resume) if request.resume is not None else None
     base = _base(prepared, store, request, resumed)
     if base is not None:

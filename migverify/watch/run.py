@@ -24,6 +24,8 @@ class WatchRun:
         The kind of its run, and the fact of a run that says that it is such a watch.
     digest, plan
         What is watched: a watch goes on only with the same.
+    reverse
+        The target is written, and the source follows: places of the two directions are not alike.
     """
 
     store: ResultStore
@@ -31,6 +33,7 @@ class WatchRun:
     fact: str
     digest: str
     plan: dict[str, Any]
+    reverse: bool = False
     run_id: str = ""
     began: float = field(default_factory=time.time)
 
@@ -44,10 +47,19 @@ class WatchRun:
         PlanError
             it watched something else.
         """
-        info = named_run(self.store, name, self.kind, self.digest, suits=lambda run: bool(run.facts.get(self.fact)))
+        info = named_run(
+            self.store, name, self.kind, self.digest,
+            suits=lambda run: bool(run.facts.get(self.fact)) and bool(run.facts.get("reverse")) is self.reverse,
+        )  # fmt: skip
         if not info.facts.get(self.fact):
             raise UsageError(
                 f"run {info.run_id} is no watch {self.kind.words}", hint="`--resume last` takes the newest."
+            )
+        if bool(info.facts.get("reverse")) is not self.reverse:
+            this, that = ("reverse", "forward") if self.reverse else ("forward", "reverse")
+            raise UsageError(
+                f"watch {info.run_id} is a {that} one and cannot go on as a {this} one",
+                hint="Resume it without --reverse." if self.reverse else "Resume it with --reverse.",
             )
         if info.plan_hash != self.digest:
             raise PlanError(

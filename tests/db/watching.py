@@ -23,7 +23,7 @@ class Watching:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines: list[dict[str, Any]] = []
         self.said: list[str] = []
-        self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._hear)]
+        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._read, self._hear)]
         for thread in self._threads:
             thread.start()
 

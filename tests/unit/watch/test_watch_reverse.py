@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from migverify.changes.model import Commit, DecodedTable, Op, Position, Rows, Statement, TableMap
 from migverify.changes.positions import parse_position, tso_position
 from migverify.config import Config, load_config
-from migverify.errors import ConfigError, PlanError
-from migverify.model import RunInfo, Verdict
+from migverify.errors import ConfigError, PlanError, UsageError
+from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.tables import handover
 from migverify.tables.handover import read_unread, through_of
 from migverify.tables.watch_identity import Watched
@@ -29,7 +29,9 @@ from migverify.tables.watch_streams import (
 )
 from migverify.watch.applied import Marker, SettleTime
 from migverify.watch.ledger import Ledger, PairCounts
+from migverify.watch.run import WatchRun
 from migverify.watch.stream import SourceProgress, StreamReader
+from tests.fakes import FakeStore
 from tests.toy_tables import make_pair
 
 TSO = 462_190_000_000_000_000
@@ -241,3 +243,14 @@ def test_a_marker_that_is_sent_again_does_not_move_the_place(arrived: bool) -> N
         assert marker.ordinal(target) == 100
     marker.passed(3, 900)
     assert marker.ordinal(target) == 100
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_watch_goes_on_in_its_own_direction(reverse: bool) -> None:
+    store = FakeStore()
+    ids = [store.start_run("watch", "h", {}, {"watch": True, "reverse": way}, kind=StoredKind.TABLES)
+           for way in (reverse, not reverse)]  # fmt: skip
+    run = WatchRun(store, StoredKind.TABLES, "watch", "h", {}, reverse)  # type: ignore[arg-type]
+    assert run.resume("last").run_id == ids[0]
+    with pytest.raises(UsageError, match="cannot go on as"):
+        run.resume(ids[1])
