@@ -64,6 +64,15 @@ class ReverseSettings(Strict):
     settle_seconds: Seconds = Field(
         default=5.0, description="How long the source may take to apply a change, for `applied: settle`."
     )
+    old_side: bool = Field(
+        default=True,
+        description="With `applied: marker`, the source's binlog is read too, and writes of others than the feed are"
+        " named. Where it cannot be read, the status says so.",
+    )
+    resent_seconds: Seconds = Field(
+        default=30.0,
+        description="How old the changes may be that the feed sends again after a restart, for `old_side`.",
+    )
     marker: TableName | None = Field(
         default=None,
         description="Table on the target as `database.table` that the watch may write. The changefeed must carry it,"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from heapq import heappush, heappushpop
 
@@ -40,6 +41,7 @@ from migverify.watch.applied import applied_ordinals
 from migverify.watch.collect import CatchUp, ChangeCollector
 from migverify.watch.ledger import Ledger, LedgerKey, PairCounts
 from migverify.watch.loop import Ending, watch
+from migverify.watch.old_side import OldSide, OldSideStatus, record_old_side
 from migverify.watch.stream import SourceProgress, Stream, StreamFinding
 
 TICK_SECONDS = 0.1
@@ -59,7 +61,8 @@ class TablesWatch:
     """The state of one watch. Make it, call ``run``.
 
     ``streams`` are those of the servers that are written, ``followers`` the servers that apply their changes: the
-    target, or the sources where the target is written.
+    target, or the sources where the target is written. ``old_side`` reads what others write on the source then; its
+    status where it cannot.
     """
 
     pairs: Sequence[Watched]
@@ -82,6 +85,7 @@ class TablesWatch:
     sweep: Sweep = field(default_factory=Sweep)
     catch_up: Mapping[int, CatchUp] = field(default_factory=dict)
     past: PastReads | None = None
+    old_side: OldSide | OldSideStatus | None = None
     ranges: RangeReads = field(init=False)
     _changes: ChangeCollector = field(init=False)
     _witnesses: dict[int, list[int]] = field(default_factory=dict)
@@ -89,6 +93,7 @@ class TablesWatch:
     _taken: set[tuple[int, KeyText]] = field(default_factory=set)
     _troubles: dict[str, str] = field(default_factory=dict)
     _sampled_at: float = 0.0
+    _noted: Counter[int] = field(default_factory=Counter)
     _threads: ThreadPoolExecutor = field(init=False)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> TablesStatus:
@@ -120,6 +125,7 @@ class TablesWatch:
         """Take what the streams collected, begin to read what is due, and return the batches that were read."""
         del stop
         self._changes.collect()
+        self._collect_old_side()
         self._ask_applied()
         self._look()
         self._submit(self._plans)
@@ -164,6 +170,10 @@ class TablesWatch:
             self.limits = replace(self.limits, until={0: stack.enter_context(self.past.held())})
         self._read_cascades()
         self._begin_ranges({n: s.ordinal for n, s in enumerate(self.sources) if s.ordinal})
+        if isinstance(self.old_side, OldSide):
+            self._changes.readers(0)[0].observe = self.old_side.leading.take_item
+            stack.callback(self.old_side.stop)
+            self.old_side.start()
         self._changes.start()
 
     def _read_cascades(self) -> None:
@@ -213,6 +223,11 @@ class TablesWatch:
         where = f" at {server}{stream.changes.shown(finding.ordinal, read)}" if stale else ""
         if self.ledger.note(finding.pair, finding.kind, f"{moment}{where}: {finding.text}", stale=stale) and stale:
             self.ranges.mark(finding.pair, waits)
+
+    def _collect_old_side(self) -> None:
+        if isinstance(self.old_side, OldSide):
+            with suppress(ReadError, EndpointError):  # the target does not answer: what waits is judged later
+                record_old_side(self.old_side, self.ledger, self.target.name, lambda: self._head(0), self._noted)
 
     # -- which tables the names mean ---------------------------------------------------------------------------------
 
@@ -395,4 +410,5 @@ class TablesWatch:
             self.run_id, self.sources, self.limits, self.pairs, self.base, self.counts(), self.ledger.since(),
             self.ledger.notes(), self._all_troubles(), ending is not None, ending is Ending.TIMED_OUT,
             tuple(self.uncovered), self.ranges.progress(), self.sweep if self.past is not None else None,
+            self.old_side.status() if isinstance(self.old_side, OldSide) else self.old_side,
         ))  # fmt: skip

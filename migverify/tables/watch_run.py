@@ -22,6 +22,7 @@ from migverify.model import LiveState, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
 from migverify.tables.handover import THROUGH, read_unread
+from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
 from migverify.tables.recheck import carried_from, planned_pairs, proof_run, refuse_other
 from migverify.tables.sweep import Sweep, timed_sweep
@@ -173,6 +174,9 @@ def _make_watch(
         catch_up = _read_by_file(
             streams, watched, None if request.start else next(reversed(began), None), pool, secrets, ledger
         )
+    old_side = None
+    if reverse and minutes is None:
+        old_side = make_old_side(config, secrets, watched, streams[0], pool, ledger)
     until = None
     if request.at is not None:
         if minutes is not None and not isinstance(request.at, str):
@@ -196,6 +200,7 @@ def _make_watch(
               for p in pairs if minutes is not None and p.readable and not sweepable(p)),
         ],
         sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, secrets, pool),
+        old_side=old_side,
     )  # fmt: skip
 
 
@@ -436,4 +441,5 @@ def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus, prepare
         "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],
         THROUGH: {s.stream.endpoint.name: asdict(s.position) for s in read if s.position is not None},
         BEGAN: {name: facts["position"] for name, facts in prepared.facts.items()},
+        **({"old_side": asdict(status.old_side)} if status.old_side is not None else {}),
     })  # fmt: skip

@@ -20,6 +20,7 @@ from migverify.tables.sweep import Sweep, SweepStatus, sweep_blind_spots, sweep_
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import Watched
 from migverify.watch.ledger import NO_PAIR, OTHER_SERVER, LedgerKey, PairCounts
+from migverify.watch.old_side import OldSideStatus
 from migverify.watch.status import WatchStatus, gauges
 from migverify.watch.stream import SourceProgress
 
@@ -122,7 +123,8 @@ class TablesStatus(WatchStatus):
     """The status of a watch of tables. ``covers`` says which rows the verdict is about.
 
     ``reverse``: the target is written, and the source follows. ``as_of`` is the place up to which every written key of
-    every table is proved, empty while there is none. ``sweep``: what is known without a changefeed.
+    every table is proved, empty while there is none. ``sweep``: what is known without a changefeed. ``old_side``: what
+    is known of writes on the source that the feed did not make, None where that is not asked.
     """
 
     prefix: ClassVar[str] = "migverify_watch"
@@ -133,6 +135,7 @@ class TablesStatus(WatchStatus):
     reverse: bool = False
     as_of: str = ""
     sweep: SweepStatus | None = None
+    old_side: OldSideStatus | None = None
 
     @property
     def parts(self) -> Sequence[TableStatus]:
@@ -150,6 +153,8 @@ class TablesStatus(WatchStatus):
             lag = "lag unknown" if source.lag_seconds is None else (
                 f"lag {source.lag_seconds:.1f} s / {source.lag_transactions:,} transactions")  # fmt: skip
             said.append(f"{source.name} read to {source.read or '?'}, {lag}")
+        if self.old_side is not None and self.old_side.total:
+            said.append(f"{self.old_side.total:,} findings of writes on {self.old_side.source}")
         proved, diverged = sum(t.keys for t in self.tables), sum(t.diverged for t in self.tables)
         return "; ".join([*said, f"{proved:,} keys proved, {opened:,} open, {diverged:,} diverged"])
 
@@ -165,6 +170,8 @@ class TablesStatus(WatchStatus):
     def closing(self) -> Iterator[str]:
         """Yield what restricts the verdict, and the command that shows the diverged rows."""
         yield from self.findings
+        if self.old_side is not None:
+            yield from self.old_side.lines()
         if any(t.diverged for t in self.tables):
             yield f"migverify tables diff {self.run_id} lists the diverged rows"
 
@@ -191,6 +198,9 @@ class TablesStatus(WatchStatus):
             ))  # fmt: skip
             bound = f"{self.sweep.bound_seconds:g}"
             yield Metric(f"{self.prefix}_sweep_bound_seconds", "How old that may become.", [({}, bound)])
+        if self.old_side is not None:
+            yield Metric(f"{self.prefix}_old_side_findings", "Writes on the source that the feed did not make.",
+                         [({"kind": kind}, f"{count}") for kind, count in self.old_side.written.items()])  # fmt: skip
         yield Metric(f"{self.prefix}_table_verdict", "Verdict of the table: 0 match, 1 mismatch, 3 inconclusive.",
                      [({"table": t.name}, VERDICTS[t.verdict]) for t in self.tables])  # fmt: skip
 
@@ -218,6 +228,7 @@ class WatchFacts:
     uncovered: tuple[str, ...] = ()
     stale: Mapping[int, str] = field(default_factory=dict)
     sweep: Sweep | None = None
+    old_side: OldSideStatus | None = None
 
     @property
     def is_passed(self) -> bool:
@@ -273,6 +284,7 @@ def status_of(facts: WatchFacts) -> TablesStatus:
             *(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
             *(() if sweep is None else sweep_blind_spots(sweep)),
         ),
+        old_side=facts.old_side,
     )  # fmt: skip
 
 

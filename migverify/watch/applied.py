@@ -186,6 +186,7 @@ class Marker(Applied):
     _reached: int | None = None
     _expected: deque[tuple[int, int]] = field(default_factory=deque)
     _seen: int = 0
+    _arrived: int = 0
 
     def sample(self, source: Session) -> int:
         """Write the next marker and return its number: the session is read-only but for this one statement."""
@@ -214,8 +215,12 @@ class Marker(Applied):
         return int(rows[0][0] or 0) if rows else 0
 
     def passed(self, number: int, ordinal: int) -> None:
-        """Note at which place of the stream a marker was committed."""
-        self._ordinals[number] = ordinal
+        """Note at which place of the stream a marker was committed.
+
+        A carrier may send it again, at a later place than that of its commit.
+        """
+        if number > self._arrived:
+            self._ordinals.setdefault(number, ordinal)
         self._seen = max(self._seen, number)
 
     def expect(self, number: int, ordinal: int) -> None:
@@ -240,6 +245,7 @@ class Marker(Applied):
         # A copy: the thread of the stream adds to it.
         reached = [n for n in list(self._ordinals) if n <= number]
         if reached:
+            self._arrived = max(self._arrived, *reached)
             self._reached = self._ordinals[max(reached)]
             for old in reached:
                 del self._ordinals[old]

@@ -114,6 +114,8 @@ class Crossing:
         self.counts = CrossingCounts()
         self.circles: dict[Place, int] = {}
         """Keys that go in circles, and how many rounds: the first ``MOST_FINDINGS`` of them."""
+        self.ignored: set[int] = set()
+        """Pairs of which nothing is found: changes of theirs may be missing."""
         self._forgotten = start
         self._new_images, self._feed_writers, self._limit = new_images, feed_writers, limit
         self._ranges = IdRanges(generators or {})
@@ -128,6 +130,7 @@ class Crossing:
         self._resumes_at = -1
         self._written: OrderedDict[Place, KeyChange] = OrderedDict()
         self._findings: list[CrossingFinding] = []
+        self._candidates: dict[Place, None] = {}
 
     def lead(self, changes: Sequence[KeyChange], read_to: int) -> None:
         """Take changes of the leading side; its stream was read up to an ordinal."""
@@ -163,6 +166,14 @@ class Crossing:
         """Return the findings since it was last called; of too many only the first, ``counts`` has all."""
         findings, self._findings = self._findings, []
         return findings
+
+    def take_candidates(self) -> list[Place]:
+        """Return keys whose rows should be read though no finding names them, since it was last called.
+
+        Those of changes that could not be judged, and of findings beyond ``MOST_FINDINGS``; ``limit`` of them.
+        """
+        places, self._candidates = list(self._candidates), {}
+        return places
 
     # -- the leading side ----------------------------------------------------------------------------------------
 
@@ -267,6 +278,7 @@ class Crossing:
         elif head is None or change.is_late or self._forgotten > self._resumes_at:
             self.counts.unjudged += 1
             self.counts.is_exact = False
+            self._add_candidate(change.place)
         else:
             self._find_written(change)
 
@@ -339,6 +351,14 @@ class Crossing:
             self._compare_ids(change, is_leading=False)
 
     def _find(self, finding: CrossingFinding) -> None:
+        if finding.change.pair in self.ignored:
+            return
         self.counts.findings[finding.kind] += 1
         if len(self._findings) < MOST_FINDINGS:
             self._findings.append(finding)
+        else:
+            self._add_candidate(finding.change.place)
+
+    def _add_candidate(self, place: Place) -> None:
+        if len(self._candidates) < self._limit:
+            self._candidates[place] = None

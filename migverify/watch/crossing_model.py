@@ -52,7 +52,8 @@ def sentence(finding: CrossingFinding, leading: str, following: str, place: str)
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(change.time))
     at = f"{key} was {deed} on {following} at {place} ({moment} UTC)"
     return {
-        CrossingKind.WRITTEN: f"{at}, and {leading} has no such change: a client writes on {following}",
+        CrossingKind.WRITTEN: f"{at}, and {leading} has no such change: another than the feed writes on"
+        f" {following}, or the feed alters values",
         CrossingKind.COLLISION: f"{at}, and {leading} changed it meanwhile: one of the two writes is lost",
         CrossingKind.SAME_ID: f"{at}, and {leading} inserted another row with this id: one of the two is lost",
         CrossingKind.STALE: f"{at} with an earlier image of {leading}, and the feed sends the newer one no more",

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TypeAlias
 
 from migverify.changes.decode import decoder
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Texts
+from migverify.changes.model import AfterImages, Begin, Commit, Idle, Item, Op, Position, Rows, Texts
 from migverify.model import KeyText
 from migverify.watch.touched import WatchedTable, form_of, key_form
 
@@ -118,6 +118,8 @@ def key_changes(table: DigestedTable, event: Rows, *, has_old_values: bool = Tru
         yield from (KeyChange(number, key, image, inserted=has_old_values) for key, image in rows)
     elif event.op is Op.DELETE:
         yield from (KeyChange(number, key, None, before=image) for key, image in rows)
+    elif isinstance(event.table, AfterImages):
+        yield from (KeyChange(number, key, image) for key, image in rows)
     else:
         for (key, before), (new_key, image) in zip(rows[::2], rows[1::2], strict=True):
             if key == new_key:

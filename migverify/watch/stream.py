@@ -222,6 +222,8 @@ class StreamReader:
         self._pending: list[tuple[str, int, str, float]] = []
         self.cascades: Mapping[tuple[str, str], Set[tuple[str, str]]] = {}
         """Tables that foreign keys change with a row of another table, without a row of theirs in the stream."""
+        self.observe: Callable[[Item], None] = lambda _: None
+        """Receives every item too, on the thread of the stream."""
         self._thread = threading.Thread(target=self._run, name=f"changes-{number}", daemon=True)
 
     def start(self) -> None:
@@ -267,6 +269,7 @@ class StreamReader:
             self._box.failure = failure
 
     def _take_item(self, item: Item) -> None:
+        self.observe(item)
         if isinstance(item, Rows):
             self._take_rows(item)
         elif isinstance(item, Commit):

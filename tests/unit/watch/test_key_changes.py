@@ -7,7 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from migverify.changes.model import Begin, ColumnMap, Commit, DecodedTable, Idle, Item, Op, Position, Rows, TableMap
+from migverify.changes.model import (
+    AfterImages,
+    Begin,
+    ColumnMap,
+    Commit,
+    DecodedTable,
+    Idle,
+    Item,
+    Op,
+    Position,
+    Rows,
+    TableMap,
+)
 from migverify.changes.positions import tso_position
 from migverify.sql.key_range import KeyColumn
 from migverify.watch.key_changes import (
@@ -65,6 +77,15 @@ def test_an_update_has_its_row_before_and_a_changed_key_is_two_changes() -> None
     assert (new.key, new.inserted, new.before) == (("3",), True, None)
     (unchanged,) = key_changes(watched(), binlog(Op.UPDATE, (1, "a"), (1, "a")))
     assert unchanged.changes_nothing
+
+
+def test_an_update_without_the_row_before_is_one_change() -> None:
+    layout = AfterImages.of("app", "t", ("name", "id"), ("id",))
+    event = Rows(Op.UPDATE, layout, layout.packed([("a", "1"), ("b", "2"), ("c", "3")]), "topic/0", 5, 0)
+    assert list(key_changes(watched(), event)) == [
+        replace(change, inserted=False)
+        for change in key_changes(watched(), carrier(Op.INSERT, ("1", "a"), ("2", "b"), ("3", "c")))
+    ]
 
 
 def test_an_insert_of_a_stream_without_old_values_may_be_an_update() -> None:

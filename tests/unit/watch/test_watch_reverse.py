@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -291,6 +292,18 @@ def test_the_watch_that_runs_all_the_time_is_found_behind_newer_proofs(store: Re
     assert reverse_run(store, "last", "digest").run_id == service
     run = WatchRun(store, StoredKind.TABLES, "watch", "digest", {}, reverse=True)
     assert run.resume("last").run_id == service
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_a_marker_that_is_sent_again_does_not_move_the_place(arrived: bool) -> None:
+    """Behind its later place nothing is applied: the marker was on the source long before."""
+    marker = Marker("ops.m", "ops.m", "w")
+    target: Any = SimpleNamespace(query=lambda _: [("3",)])
+    marker.passed(3, 100)
+    if arrived:
+        assert marker.ordinal(target) == 100
+    marker.passed(3, 900)
+    assert marker.ordinal(target) == 100
 
 
 @pytest.mark.parametrize("reverse", [False, True])
