@@ -57,7 +57,7 @@ def _one(setting: Setting, rate: int, seconds: float) -> None:
         applied = time.monotonic() - began
         while lines[-1]["verdict"] != "MATCH":
             time.sleep(0.05)
-        print(f"  live: wanted {rate:,}/s, {written.changes:,} written at {written.rate:,.0f}/s; watch {peak[0]:.0f} MB;"
+        print(f"  live: {rate:,}/s wanted, {written.changes:,} written at {written.rate:,.0f}/s; {peak[0]:.0f} MB;"
               f" applied {applied:.1f} s after the last write, MATCH {time.monotonic() - began:.1f} s after it;"
               f" diverged at any time {sum(t['diverged'] for one in lines for t in one['tables'])}")  # fmt: skip
         watch.terminate()

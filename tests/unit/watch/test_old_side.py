@@ -382,7 +382,9 @@ def test_where_the_source_cannot_be_read_the_status_says_so(tmp_path: Path, sett
     config = config_of(tmp_path, TEXT % settings)
     watched = watched_pairs(config, [make_pair()], reverse=True)
     pool = SimpleNamespace(session=refused)
-    made = make_old_side(config, {}, watched, reverse_stream(config, tso_position(5)), pool, Ledger(tmp_path / "l.db"))  # type: ignore[arg-type]
+    made = make_old_side(
+        config, {}, watched, reverse_stream(config, tso_position(5), "run"), pool, Ledger(tmp_path / "l.db")
+    )  # type: ignore[arg-type]
     if reason is None:
         assert made is None
     else:
@@ -397,7 +399,7 @@ def test_without_a_marker_or_with_shards_it_is_not_judged(tmp_path: Path) -> Non
     )
     for text, reason in ((settled, "reverse.applied is not marker"), (shards, "there are several sources")):
         config = config_of(tmp_path, text)
-        stream = reverse_stream(config, tso_position(5))
+        stream = reverse_stream(config, tso_position(5), "run")
         made = make_old_side(config, {}, [], stream, SimpleNamespace(), Ledger(tmp_path / "l.db"))  # type: ignore[arg-type]
         assert isinstance(made, OldSideStatus)
         assert reason in made.not_seen
@@ -412,7 +414,9 @@ def test_a_binlog_without_whole_rows_is_not_judged(
     monkeypatch.setattr(tables_old_side, "global_variables", lambda _: {name: value})
     monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b", 4))
     pool: Any = SimpleNamespace(session=lambda _: nullcontext())
-    made = make_old_side(config, {}, [], reverse_stream(config, tso_position(5)), pool, Ledger(tmp_path / "l.db"))
+    made = make_old_side(
+        config, {}, [], reverse_stream(config, tso_position(5), "run"), pool, Ledger(tmp_path / "l.db")
+    )
     assert isinstance(made, OldSideStatus)
     assert "does not hold whole rows" in made.not_seen
 
@@ -430,7 +434,7 @@ def test_reading_begins_at_the_end_of_the_binlog_and_at_the_place_of_the_ledger(
     ledger.touch({}, {0: (tso_position(77), 1)}, 0)
     pool: Any = SimpleNamespace(session=lambda _: nullcontext())
     watched = watched_pairs(config, [make_pair()], reverse=True)
-    made = make_old_side(config, {}, watched, reverse_stream(config, tso_position(5)), pool, ledger)
+    made = make_old_side(config, {}, watched, reverse_stream(config, tso_position(5), "run"), pool, ledger)
     assert isinstance(made, OldSide)
     assert (made._begin, made._crossing._forgotten) == (Position("b.000001", 44), 77)
     assert [made._crossing._ranges.generators[0](number) for number in (4, 5)] == [0, 1]
