@@ -286,6 +286,15 @@ def _feed_folder(one: Rehearsal) -> Path:
     return one.folder / "reverse-feed"
 
 
+def mend(one: Rehearsal) -> str:
+    """Take a planted mistake away. A reverse feed that lost every message begins anew, where both sides were equal."""
+    if one.recall("mistake") == "reverse-dead":
+        one.stop_job("reverse")
+        shutil.rmtree(_feed_folder(one), ignore_errors=True)
+    one.remember("mistake", "")
+    return "nothing is planted any more"
+
+
 def rebase_ids(one: Rehearsal) -> str:
     """Set the target's counters above what is in its tables."""
     with connect(one.pair.target) as connection, connection.cursor() as cursor:

@@ -149,7 +149,7 @@ def history(
 
 @app.command(epilog=examples("migverify lab cutover mend"))
 def mend(directory: LabFolder = None) -> None:
-    """Take a planted mistake away; what it did already stays as it is."""
-    found = _world(directory)
-    found.remember("mistake", "")
-    typer.echo("nothing is planted any more")
+    """Take a planted mistake away; what it did already stays as it is. Start a dead reverse feed again afterwards."""
+    from migverify_lab.cutover import mend as tell
+
+    typer.echo(tell(_world(directory)))
