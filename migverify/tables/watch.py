@@ -39,7 +39,7 @@ from migverify.tables.watch_status import (
 from migverify.tables.watch_versions import PastReads, check_versions
 from migverify.watch.applied import applied_ordinals
 from migverify.watch.collect import CatchUp, ChangeCollector
-from migverify.watch.ledger import Ledger, LedgerKey, PairCounts
+from migverify.watch.ledger import STREAM_REASONS, Ledger, LedgerKey, PairCounts
 from migverify.watch.loop import Ending, watch
 from migverify.watch.old_side import OldSide, OldSideStatus, record_old_side
 from migverify.watch.stream import SourceProgress, Stream, StreamFinding
@@ -49,6 +49,7 @@ AT_ONCE = 500
 """Keys of one statement; more at once make a longer statement, not a faster one."""
 WITNESSES = 3
 SAMPLE_SECONDS = 1.0
+WHY = "its text in the changes is not that of the servers (a time zone, a declared type, a FLOAT)"
 STATUS_SECONDS = 1.0
 
 
@@ -361,6 +362,8 @@ class TablesWatch:
                 heappush(top, key.ordinal)
             else:
                 heappushpop(top, key.ordinal)
+        for missed in checked.unfound:
+            self._note_unfound(missed)
         if checked.found:
             self.ledger.touch(dict.fromkeys(checked.found, (1, 0, 0)), {}, now, origin="found")
         # A key written while it was read is judged anew: what this read said of it must not reach the store.
@@ -370,6 +373,12 @@ class TablesWatch:
         for entry, diff in transitions:
             text = transition_text(entry, diff, self.sources[entry.source], now)
             self.store.add_blob(self.run_id, diff.pair, "transition", text.encode())
+
+    def _note_unfound(self, entry: LedgerKey) -> None:
+        """Say once of a pair that a key was found on neither side."""
+        if not any((of, kind) == (entry.pair, "unfound") for of, kind, _ in self.ledger.notes()):
+            shown = ", ".join(map(str, entry.key))
+            self.ledger.note(entry.pair, "unfound", f"key {shown} was written and is on neither side: {WHY}")
 
     # -- where it is ---------------------------------------------------------------------------------------------
 
@@ -406,9 +415,12 @@ class TablesWatch:
         """Return what is known now; the verdict of the last status counts."""
         if ending not in (None, Ending.DONE):
             self._look(now=True)
-        return status_of(WatchFacts(
+        status = status_of(WatchFacts(
             self.run_id, self.sources, self.limits, self.pairs, self.base, self.counts(), self.ledger.since(),
             self.ledger.notes(), self._all_troubles(), ending is not None, ending is Ending.TIMED_OUT,
             tuple(self.uncovered), self.ranges.progress(), self.sweep if self.past is not None else None,
             self.old_side.status() if isinstance(self.old_side, OldSide) else self.old_side,
         ))  # fmt: skip
+        # Who reads the ledger beside this watch must know why it is not sure of itself.
+        self.ledger.keep(STREAM_REASONS, json.dumps(status.reasons, ensure_ascii=False))
+        return status

@@ -401,6 +401,8 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
         gaps.append(
             f"rows were written on the target after {shown_timestamp(facts.sweep.final or 0)}: writes are not stopped"
         )
+    if facts.limits.reverse and facts.sweep is None:
+        gaps += filter(None, [uncarried(pair)])
     mismatches = schema_mismatches(pair, reverse=facts.limits.reverse)
     if counts.diverged:
         mismatches.append(f"{counts.diverged:,} {'key is' if counts.diverged == 1 else 'keys are'} diverged")
@@ -432,6 +434,14 @@ def _table_gaps(base: Base, notes: Sequence[tuple[str, str]], comparing: str) ->
         elif kind == "keyless":
             gaps.append("rows were written, and the table has no key to read them by: verify it again")
     return list(dict.fromkeys(gaps))
+
+
+def uncarried(pair: PairPlan) -> str:
+    """Return why no changefeed carries the rows of a table, empty where it may."""
+    side = pair.target_side
+    if side is None or (side.sql.key and not any(column.nullable for column in side.sql.key)):
+        return ""
+    return "a changefeed carries no table without a primary key or a NOT NULL unique key: its writes are not seen"
 
 
 def _open_keys(counts: PairCounts) -> list[str]:

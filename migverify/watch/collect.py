@@ -112,9 +112,11 @@ class ChangeCollector:
                 source.moved(taken)
                 source.stream.applied.read_to(source.ordinal, now)
                 if taken.keys or has_moved:
-                    self._ledger.touch(taken.keys, {reading.number: (taken.position, source.commits)}, now)
+                    self._ledger.touch(
+                        taken.keys, {reading.number: (taken.position, source.commits)}, now, there=taken.there
+                    )
                 continue
-            self._ledger.touch(taken.keys, {}, now)
+            self._ledger.touch(taken.keys, {}, now, there=taken.there)
             if source.stream.changes.ordinal(taken.position) >= reading.until:
                 self._ledger.note(NO_PAIR, BY_FILE, source.stream.endpoint.name)
                 reading.reader.stop()

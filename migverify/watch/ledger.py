@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
@@ -29,6 +29,8 @@ NO_PAIR = 1 << 30
 """Number of notes that are about no pair, and that say nothing against any."""
 BY_FILE = "by file"
 """Kind of the notes of sources whose binlog was read from a run's place in the file on."""
+STREAM_REASONS = "reasons of the streams"
+"""Kind of the state that holds why the last status was no MATCH beyond its tables, as a JSON list."""
 OTHER_SERVER = "other server"
 """Kind of the notes of sources that are another server than in the run that a watch starts from."""
 SWEPT = "sweep"
@@ -38,7 +40,8 @@ CREATE TABLE IF NOT EXISTS touched (
   pair INTEGER NOT NULL, key TEXT NOT NULL, source INTEGER NOT NULL, since INTEGER NOT NULL, seq INTEGER NOT NULL,
   touches INTEGER NOT NULL, first REAL NOT NULL, due REAL NOT NULL, state INTEGER NOT NULL DEFAULT 0,
   reads INTEGER NOT NULL DEFAULT 0, source_sum TEXT, target_sum TEXT, head INTEGER NOT NULL DEFAULT 0,
-  diverged INTEGER NOT NULL DEFAULT 0, origin TEXT NOT NULL DEFAULT '', PRIMARY KEY (pair, key)) WITHOUT ROWID;
+  diverged INTEGER NOT NULL DEFAULT 0, origin TEXT NOT NULL DEFAULT '', there INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (pair, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS touched_seq ON touched (state, source, seq);
 CREATE INDEX IF NOT EXISTS touched_due ON touched (state, due);
 CREATE TABLE IF NOT EXISTS progress (
@@ -66,7 +69,8 @@ class LedgerKey:
 
     ``ordinal`` is that of its last touch on ``source``. ``heads`` are, per source, the ordinals that the stream must
     have passed before the row checksums of the last read count as witness; of a key that several shards wrote, those
-    of its last touch on each other shard. ``origin`` says why it is here if no write put it here.
+    of its last touch on each other shard. ``origin`` says why it is here if no write put it here. ``there``: its last
+    change left a row, so that a key which is found on neither side is not proved by that.
     """
 
     pair: int
@@ -82,6 +86,7 @@ class LedgerKey:
     heads: Mapping[int, int]
     diverged: bool
     origin: str
+    there: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +102,18 @@ class PairCounts:
     images: int = 0
 
 
-_TOUCH = "INSERT INTO touched (pair,key,source,since,seq,touches,first,due,origin) VALUES (?,?,?,?,?,?,?,?,?) "
+_TOUCH = "INSERT INTO touched (pair,key,source,since,seq,touches,first,due,origin,there) VALUES (?,?,?,?,?,?,?,?,?,?) "
 # Shards count places apart: what one of them has not applied yet is kept in ``head``, and the first place is unknown.
 _TOUCHED_BY_WRITE = (
     _TOUCH + "ON CONFLICT (pair,key) DO UPDATE SET head=CASE WHEN source=excluded.source THEN head ELSE "
     "json_set(CASE WHEN typeof(head)='text' THEN head ELSE '{}' END, '$.\"' || source || '\"', seq) END, "
     "since=CASE WHEN source=excluded.source THEN since ELSE 0 END, "
     "seq=CASE WHEN source=excluded.source THEN max(seq,excluded.seq) ELSE excluded.seq END, "
-    "source=excluded.source, touches=touches+excluded.touches, state=0, origin=''"
+    "source=excluded.source, touches=touches+excluded.touches, state=0, origin='', there=excluded.there"
 )
 # What no write put there must not make a key begin anew that is being judged already.
 _TOUCHED_OTHERWISE = _TOUCH + "ON CONFLICT (pair,key) DO NOTHING"
-_COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin"
+_COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin,there"
 
 
 class Ledger:
@@ -130,6 +135,8 @@ class Ledger:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute("PRAGMA cache_size=-16000")
             self._db.executescript(_SCHEMA)
+            if "there" not in {row[1] for row in self._db.execute("PRAGMA table_info(touched)")}:
+                self._db.execute("ALTER TABLE touched ADD COLUMN there INTEGER NOT NULL DEFAULT 0")
         except (OSError, sqlite3.Error) as error:
             raise self._failure(error) from error
 
@@ -140,6 +147,7 @@ class Ledger:
         now: float,
         *,
         origin: str = "",
+        there: Set[tuple[int, KeyText]] = frozenset(),
         source_sums: Mapping[KeyText, str | None] | None = None,
     ) -> None:
         """Count touched keys, and move the position of each source (with its number of commits) in one transaction.
@@ -148,7 +156,7 @@ class Ledger:
         are row checksums of the source that put keys here without a write; None is a row that is not there.
         """
         rows = [
-            (pair, _text(key), source, ordinal, ordinal, count, now, now, origin)
+            (pair, _text(key), source, ordinal, ordinal, count, now, now, origin, int((pair, key) in there))
             for (pair, key), (count, ordinal, source) in keys.items()
         ]
         images: dict[int, int] = {}
@@ -256,9 +264,16 @@ class Ledger:
         """Take back what made a pair stale, as its whole table was compared, and replace its notes of some kinds."""
         with self._transaction() as db:
             db.execute("DELETE FROM note WHERE pair=? AND kind='stale'", (pair,))
+            # All rows were compared: one that is on neither side was removed, by a statement without row images.
+            db.execute("UPDATE touched SET there=0 WHERE pair=?", (pair,))
             for kind, text in replaced.items():
                 db.execute("DELETE FROM note WHERE pair=? AND kind=?", (pair, kind))
                 db.execute("INSERT INTO note VALUES (?,?,?)", (pair, kind, text))
+
+    def keep(self, kind: str, text: str) -> None:
+        """Keep what the watch says of itself for those who read the ledger beside it; the last text of a kind."""
+        with self._transaction() as db:
+            db.execute("INSERT OR REPLACE INTO state VALUES (?,?)", (kind, text))
 
     def forget(self, pair: int) -> None:
         """Remove the keys of a pair: its whole table is read."""
@@ -354,7 +369,7 @@ class Ledger:
         rows = self._read(f"SELECT {_COLUMNS} FROM touched WHERE {where}", values)  # noqa: S608 - words of this module
         return [
             LedgerKey(r[0], tuple(json.loads(r[1])), r[2], r[3], r[4], r[5], KeyState(r[6]), r[7], r[8], r[9],
-                      _heads(r[2], r[10]), bool(r[11]), r[12])
+                      _heads(r[2], r[10]), bool(r[11]), r[12], bool(r[13]))
             for r in rows
         ]  # fmt: skip
 

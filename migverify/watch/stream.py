@@ -26,7 +26,7 @@ from migverify.errors import ChangeError, MigverifyError
 from migverify.model import Endpoint, KeyText
 from migverify.watch.applied import Applied
 from migverify.watch.ledger import ordinal_of, shown
-from migverify.watch.touched import Touches, WatchedTable, immutable_changes, touched_keys
+from migverify.watch.touched import Touches, WatchedTable, immutable_changes, leaves_rows, touched_keys
 
 HEARTBEAT_SECONDS = 1.0
 """How often a silent source says that nothing was written."""
@@ -126,10 +126,11 @@ class StreamFinding:
 class Collected:
     """What was read since it was last taken; ``position`` None when no transaction ended since.
 
-    ``failure`` says why nothing more comes.
+    ``there`` are the keys whose last change left a row. ``failure`` says why nothing more comes.
     """
 
     keys: dict[tuple[int, KeyText], tuple[int, int, int]] = field(default_factory=dict)
+    there: set[tuple[int, KeyText]] = field(default_factory=set)
     position: Position | None = None
     points: list[tuple[int, float, int]] = field(default_factory=list)
     received_at: float = 0.0
@@ -246,6 +247,7 @@ class StreamReader:
         with self._lock:
             taken = self._box
             taken.keys, self._touches.done = self._touches.done, {}
+            taken.there, self._touches.there = self._touches.there, set()
             if self._point is not None:
                 taken.points.append(self._point)
                 self._point = None
@@ -290,7 +292,7 @@ class StreamReader:
             self._take_cascades(name, event.time)
         if watched is not None:
             if watched.names and self._has_key(watched, event):
-                self._touches.add(watched.number, touched_keys(watched, event))
+                self._touches.add(watched.number, touched_keys(watched, event), leaves_rows(event))
                 if changed := immutable_changes(watched, event):
                     some = ", ".join(map(str, changed[:3]))
                     text = f"{len(changed)} rows declared immutable changed: {some}"

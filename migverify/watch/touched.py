@@ -6,12 +6,13 @@ the binlog and the text of a row list name the same row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import cycle, repeat
 
 from migverify.changes.decode import decoder
-from migverify.changes.model import Rows, Texts
+from migverify.changes.model import AfterImages, Op, Rows, Texts
 from migverify.model import KeyText
 from migverify.sql.key_range import KeyColumn
 
@@ -90,26 +91,40 @@ def immutable_changes(watched: WatchedTable, event: Rows) -> list[KeyText]:
     return found
 
 
+def leaves_rows(event: Rows) -> Iterator[bool]:
+    """Yield for each image of an event, without end, whether it is that of a row after the change."""
+    if event.op is Op.UPDATE and not isinstance(event.table, AfterImages):
+        return cycle((False, True))
+    return repeat(event.op is not Op.DELETE)
+
+
 @dataclass(slots=True)
 class Touches:
     """Keys touched since the last flush: (pair number, key) -> (count, ordinal of the last commit, source number).
 
-    ``open`` holds those of transactions that have not ended: they count from the commit on, with its place.
+    ``open`` holds those of transactions that have not ended: they count from the commit on, with its place. ``there``
+    are those whose last change left a row.
     """
 
     done: dict[tuple[int, KeyText], tuple[int, int, int]] = field(default_factory=dict)
-    open: dict[tuple[int, KeyText], int] = field(default_factory=dict)
+    open: dict[tuple[int, KeyText], tuple[int, bool]] = field(default_factory=dict)
+    there: set[tuple[int, KeyText]] = field(default_factory=set)
 
-    def add(self, number: int, keys: Iterator[KeyText]) -> None:
-        """Count keys of the transaction under way."""
+    def add(self, number: int, keys: Iterator[KeyText], leaves: Iterable[bool]) -> None:
+        """Count keys of the transaction under way; ``leaves`` says of each image whether it is that of a row now."""
         opened = self.open
-        for key in keys:
+        for key, left in zip(keys, leaves, strict=False):
             place = (number, key)
-            opened[place] = opened.get(place, 0) + 1
+            before = opened.get(place)
+            opened[place] = (1 if before is None else before[0] + 1, left)
 
     def commit(self, ordinal: int, source: int) -> None:
         """Count the keys of the transaction: it ended."""
-        for place, count in self.open.items():
+        for place, (count, left) in self.open.items():
+            if left:
+                self.there.add(place)
+            else:
+                self.there.discard(place)
             before = self.done.get(place)
             self.done[place] = (count + (before[0] if before else 0), ordinal, source)
         self.open.clear()

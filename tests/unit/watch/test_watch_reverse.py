@@ -24,7 +24,7 @@ from migverify.tables.handover import read_unread, through_of
 from migverify.tables.loss import reverse_run
 from migverify.tables.recheck import proof_run
 from migverify.tables.watch_identity import Watched
-from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of
+from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of, uncarried
 from migverify.tables.watch_streams import (
     BEGAN,
     is_followed,
@@ -315,3 +315,8 @@ def test_a_watch_goes_on_in_its_own_direction(reverse: bool) -> None:
     assert run.resume("last").run_id == ids[0]
     with pytest.raises(UsageError, match="cannot go on as"):
         run.resume(ids[1])
+
+
+def test_a_table_that_no_changefeed_carries_is_no_match() -> None:
+    assert uncarried(make_pair()) == ""
+    assert "its writes are not seen" in uncarried(make_pair(nullable=True))
