@@ -65,9 +65,9 @@ class ReverseSettings(Strict):
         default=5.0, description="How long the source may take to apply a change, for `applied: settle`."
     )
     old_side: bool = Field(
-        default=True,
-        description="With `applied: marker`, the source's binlog is read too, and writes of others than the feed are"
-        " named. Where it cannot be read, the status says so.",
+        default=False,
+        description="With `applied: marker` and canal-json or debezium, the source's binlog is read too, and writes of"
+        " others than the feed are named. Where it cannot be read, the status says so.",
     )
     resent_seconds: Seconds = Field(
         default=30.0,
