@@ -66,8 +66,8 @@ class ReverseSettings(Strict):
     )
     old_side: bool = Field(
         default=False,
-        description="With `applied: marker` and canal-json or debezium, the source's binlog is read too, and writes of"
-        " others than the feed are named. Where it cannot be read, the status says so.",
+        description="With `applied: marker`, the source's binlog is read too, and writes of others than the feed are"
+        " named. Where it cannot be read, the status says so.",
     )
     resent_seconds: Seconds = Field(
         default=30.0,

@@ -65,8 +65,6 @@ def make_old_side(
     if not isinstance(stream.applied, Marker) or stream.marker_table is None:
         reason = "reverse.applied is not marker, so nothing says what the feed sends again"
         return OldSideStatus(source.name, not_seen=reason)
-    if settings.carrier is not None and settings.carrier.format == "open-protocol":
-        return OldSideStatus(source.name, not_seen="changes of the open protocol are not matched with a binlog yet")
     binlog = FollowedBinlog(source, secrets.get(source.name))
     try:
         begin, step = _binlog_begin(binlog, {side.database for one in watched for side in one.pair.sources}, pool)
@@ -75,7 +73,7 @@ def make_old_side(
         return OldSideStatus(source.name, not_seen=error.message)
     if not tables.leading:
         return OldSideStatus(source.name, not_seen="no table can be matched", left_out=tuple(tables.skipped))
-    leading, following = _side_changes(tables, stream, binlog)
+    leading, following = _side_changes(settings, tables, stream, binlog)
     known = ledger.progress().get(0)
     led_from = known[0] if known is not None else stream.start
     crossing = Crossing(
@@ -101,9 +99,15 @@ def _binlog_begin(binlog: FollowedBinlog, databases: Set[str], pool: SessionPool
     return begin, max(1, int(variables.get("auto_increment_increment") or 1))
 
 
-def _side_changes(tables: MatchedTables, stream: Stream, binlog: FollowedBinlog) -> tuple[SideChanges, SideChanges]:
+def _side_changes(
+    settings: ReverseSettings, tables: MatchedTables, stream: Stream, binlog: FollowedBinlog
+) -> tuple[SideChanges, SideChanges]:
+    # The open protocol sends an update without the row before as an insert.
+    has_old_values = settings.carrier is None or settings.carrier.format != "open-protocol"
     marker = MarkerRows(stream.marker_table or ("", ""), stream.marker_name)
-    leading = KeyChangeReader(_by_name(tables.leading), stream.changes.ordinal, merges=False)
+    leading = KeyChangeReader(
+        _by_name(tables.leading), stream.changes.ordinal, merges=False, has_old_values=has_old_values
+    )
     following = KeyChangeReader(_by_name(tables.following), binlog.ordinal, merges=True)
     return SideChanges(leading, marker), SideChanges(following, marker)
 

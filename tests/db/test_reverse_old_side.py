@@ -100,8 +100,9 @@ def findings(status: dict[str, Any]) -> list[str]:
     return [note for table in status["tables"] for note in table["findings"] if note.split(":")[0] in kinds]
 
 
-def test_a_healthy_feed_is_no_finding(opened: Databases, tmp_path: Path) -> None:
-    with followed(opened, tmp_path, "message-duplicated:every=7") as (fed, config):
+@pytest.mark.parametrize("protocol", ["canal-json", "open-protocol"])
+def test_a_healthy_feed_is_no_finding(opened: Databases, tmp_path: Path, protocol: str) -> None:
+    with followed(opened, tmp_path, "message-duplicated:every=7", protocol=protocol) as (fed, config):
         with watched(config) as watching:
             write(fed, opened, 250)
             fed.fault("stalled")

@@ -18,6 +18,7 @@ class Nothing:
     """A carrier that is not read."""
 
     def read(self, since: Any = None) -> Iterator[Any]:
+        del since
         return iter(())
 
 

@@ -395,9 +395,8 @@ def test_without_a_marker_or_with_shards_it_is_not_judged(tmp_path: Path) -> Non
     shards = settled.replace(
         'source: {url: "mysql://app@db1"}', 'sources: {a: {url: "mysql://app@db1"}, b: {url: "mysql://app@db2"}}'
     )
-    other = TEXT.replace("canal-json", "open-protocol") % ""
     for text, reason in (
-        (settled, "reverse.applied is not marker"), (shards, "there are several sources"), (other, "open protocol"),
+        (settled, "reverse.applied is not marker"), (shards, "there are several sources"),
     ):  # fmt: skip
         config = config_of(tmp_path, text)
         stream = reverse_stream(config, tso_position(5))
