@@ -65,7 +65,7 @@ class ReverseSettings(Strict):
         default=5.0, description="How long the source may take to apply a change, for `applied: settle`."
     )
     old_side: bool = Field(
-        default=True,
+        default=False,
         description="With `applied: marker`, the source's binlog is read too, and writes of others than the feed are"
         " named. Where it cannot be read, the status says so.",
     )

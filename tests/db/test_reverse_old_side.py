@@ -22,6 +22,7 @@ from migverify_lab.session import connect, execute
 from tests.conftest import Databases
 from tests.db.test_reverse import MARKER, config_of, verified
 from tests.db.watching import Watching, diffs, drained, migverify
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
@@ -54,7 +55,7 @@ def followed(databases: Databases, folder: Path, *faults: str, **options: Any) -
     polled = [f"{name}.marker", f"{name}.loop_"]
     with feed(databases.pair, folder / "feed", tables=[f"{name}.*"], polled=polled, faults=faults, full_types=True,
               name=f"old-side-{name}", **options) as fed:  # fmt: skip
-        config = config_of(databases, folder, fed, resent_seconds=RESENT_SECONDS)
+        config = config_of(databases, folder, fed, old_side=True, resent_seconds=RESENT_SECONDS)
         settings = yaml.safe_load(config.read_text())
         settings["reverse"]["carrier"]["types"] = str(folder / "types.json")
         types = {f"{name}.{table}": dict(fed.catalog.table(name, table).types) for table in ("pay", "loop_", "marker")}
@@ -166,6 +167,8 @@ def test_a_key_that_both_sides_write_is_a_collision(opened: Databases, tmp_path:
     table = f"{opened.name}.pay"
     with followed(opened, tmp_path) as (fed, config), watched(config) as watching:
         fed.fault("stalled")
+        fed.write(f"UPDATE {table} SET note='the last one that is applied' WHERE id=20")
+        wait_for(lambda: fed.applier is not None and fed.applier.status.stalled, "the feed is stalled")
         fed.write(f"UPDATE {table} SET note='new side' WHERE id=9")
         fed.write(f"INSERT INTO {table} (id, note) VALUES (777, 'new side')")
         fed.resolved()
@@ -193,7 +196,7 @@ def test_rows_that_go_in_circles_are_found(opened: Databases, tmp_path: Path) ->
 
 def test_where_the_binlog_may_not_be_judged_the_status_says_so(opened: Databases, tmp_path: Path) -> None:
     with followed(opened, tmp_path) as (fed, config):
-        settled = config_of(opened, tmp_path, fed, applied="settle", settle_seconds=1)
+        settled = config_of(opened, tmp_path, fed, applied="settle", settle_seconds=1, old_side=True)
         assert settled == config
         watching = Watching(config, "--reverse", "--since", verified(config))
         status = watching.wait_for(lambda s: s["old_side"] is not None)

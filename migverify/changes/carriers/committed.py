@@ -284,14 +284,14 @@ class CommittedChanges:
         if self._place.offset != self._reached:
             self._place = tso_position(self._reached)
         yield _make_begin(gtid, self._place, moment, 0)
-        rows: CarriedRow | None = None  # those of one table are given together
+        rows: CarriedRow | None = None  # those of one table and operation are given together
         statements = set()
         for one in carried:
             given[_mark_of(commit, one)] = None
             if type(one) is CarriedRow:
                 if rows is None:
                     rows = one
-                elif one.table is rows.table and len(rows.images) < _MOST_TOGETHER:
+                elif one.table is rows.table and one.op is rows.op and len(rows.images) < _MOST_TOGETHER:
                     rows = rows._replace(images=rows.images + SEPARATOR + one.images)
                 else:
                     yield _rows_of(rows, moment)

@@ -315,7 +315,7 @@ def test_only_the_own_marker_is_taken_and_late_ones_at_their_own_place() -> None
 
 TEXT = (
     'source: {url: "mysql://app@db1"}\ntarget: {url: "tidb://root@tidb"}\ntables: {include: ["app.*"]}\n'
-    "reverse: {carrier: {format: canal-json, files: [sink.json]}, applied: marker, marker: ops.m%s}\n"
+    "reverse: {carrier: {format: canal-json, files: [sink.json]}, old_side: true, applied: marker, marker: ops.m%s}\n"
 )
 
 
@@ -376,10 +376,10 @@ def refused(*_: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
-    [("", "no binlog"), (", old_side: false", None)],
+    [("old_side: true", "no binlog"), ("old_side: false", None), ("sweep_minutes: 5", None)],
 )
 def test_where_the_source_cannot_be_read_the_status_says_so(tmp_path: Path, settings: str, reason: str | None) -> None:
-    config = config_of(tmp_path, TEXT % settings)
+    config = config_of(tmp_path, (TEXT % "").replace("old_side: true", settings))
     watched = watched_pairs(config, [make_pair()], reverse=True)
     pool = SimpleNamespace(session=refused)
     made = make_old_side(
@@ -397,7 +397,9 @@ def test_without_a_marker_or_with_shards_it_is_not_judged(tmp_path: Path) -> Non
     shards = settled.replace(
         'source: {url: "mysql://app@db1"}', 'sources: {a: {url: "mysql://app@db1"}, b: {url: "mysql://app@db2"}}'
     )
-    for text, reason in ((settled, "reverse.applied is not marker"), (shards, "there are several sources")):
+    for text, reason in (
+        (settled, "reverse.applied is not marker"), (shards, "there are several sources"),
+    ):  # fmt: skip
         config = config_of(tmp_path, text)
         stream = reverse_stream(config, tso_position(5), "run")
         made = make_old_side(config, {}, [], stream, SimpleNamespace(), Ledger(tmp_path / "l.db"))  # type: ignore[arg-type]
