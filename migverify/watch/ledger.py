@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS touched (
   pair INTEGER NOT NULL, key TEXT NOT NULL, source INTEGER NOT NULL, since INTEGER NOT NULL, seq INTEGER NOT NULL,
   touches INTEGER NOT NULL, first REAL NOT NULL, due REAL NOT NULL, state INTEGER NOT NULL DEFAULT 0,
   reads INTEGER NOT NULL DEFAULT 0, source_sum TEXT, target_sum TEXT, head INTEGER NOT NULL DEFAULT 0,
-  diverged INTEGER NOT NULL DEFAULT 0, origin TEXT NOT NULL DEFAULT '', PRIMARY KEY (pair, key)) WITHOUT ROWID;
+  diverged INTEGER NOT NULL DEFAULT 0, origin TEXT NOT NULL DEFAULT '', found INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (pair, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS touched_seq ON touched (state, source, seq);
 CREATE INDEX IF NOT EXISTS touched_due ON touched (state, due);
 CREATE TABLE IF NOT EXISTS progress (
@@ -49,6 +50,10 @@ CREATE TABLE IF NOT EXISTS note (pair INTEGER NOT NULL, kind TEXT NOT NULL, text
   PRIMARY KEY (pair, kind, text)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS round (pair INTEGER PRIMARY KEY, state TEXT NOT NULL);
 """
+
+
+_FOUND = "ALTER TABLE touched ADD COLUMN found INTEGER NOT NULL DEFAULT 0"
+"""For ledgers of watches that began before the column was there."""
 
 
 class KeyState(IntEnum):
@@ -66,7 +71,8 @@ class LedgerKey:
 
     ``ordinal`` is that of its last touch on ``source``. ``heads`` are, per source, the ordinals that the stream must
     have passed before the row checksums of the last read count as witness; of a key that several shards wrote, those
-    of its last touch on each other shard. ``origin`` says why it is here if no write put it here.
+    of its last touch on each other shard. ``origin`` says why it is here if no write put it here. ``found`` is the
+    moment of the target as of which a round last found its row different, 0 for none: no older version proves it.
     """
 
     pair: int
@@ -82,6 +88,7 @@ class LedgerKey:
     heads: Mapping[int, int]
     diverged: bool
     origin: str
+    found: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,7 @@ _TOUCHED_BY_WRITE = (
 )
 # What no write put there must not make a key begin anew that is being judged already.
 _TOUCHED_OTHERWISE = _TOUCH + "ON CONFLICT (pair,key) DO NOTHING"
-_COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin"
+_COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin,found"
 
 
 class Ledger:
@@ -130,8 +137,14 @@ class Ledger:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute("PRAGMA cache_size=-16000")
             self._db.executescript(_SCHEMA)
+            self._add_found()
         except (OSError, sqlite3.Error) as error:
             raise self._failure(error) from error
+
+    def _add_found(self) -> None:
+        with self._transaction() as db:
+            if "found" not in {row[1] for row in db.execute("PRAGMA table_info(touched)")}:
+                db.execute(_FOUND)
 
     def touch(
         self,
@@ -141,11 +154,13 @@ class Ledger:
         *,
         origin: str = "",
         source_sums: Mapping[KeyText, str | None] | None = None,
+        found: int = 0,
     ) -> None:
         """Count touched keys, and move the position of each source (with its number of commits) in one transaction.
 
         A key that is touched again is read anew; that it was diverged is remembered until it is proved. ``source_sums``
-        are row checksums of the source that put keys here without a write; None is a row that is not there.
+        are row checksums of the source that put keys here without a write; None is a row that is not there. ``found``
+        is the moment as of which a round found the rows different, kept also of keys that are here already.
         """
         rows = [
             (pair, _text(key), source, ordinal, ordinal, count, now, now, origin)
@@ -160,6 +175,11 @@ class Ledger:
                 "UPDATE touched SET source_sum=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
                 [(source_sums[key], pair, _text(key)) for pair, key in keys if source_sums and key in source_sums],
             )
+            if found:
+                db.executemany(
+                    "UPDATE touched SET found=max(found,?) WHERE pair=? AND key=?",
+                    [(found, pair, _text(key)) for pair, key in keys],
+                )
             db.executemany(
                 "INSERT INTO proved (pair,keys,rows) VALUES (?,0,?) "
                 "ON CONFLICT (pair) DO UPDATE SET rows=rows+excluded.rows",
@@ -191,13 +211,13 @@ class Ledger:
         return found[: 2 * limit]
 
     def proved(self, keys: Sequence[LedgerKey]) -> set[tuple[int, KeyText]]:
-        """Remove keys found equal; returns those that are gone. One touched since it was taken stays."""
+        """Remove keys found equal; returns those that are gone. One touched or found since it was taken stays."""
         gone: set[tuple[int, KeyText]] = set()
         with self._transaction() as db:
             for key in keys:
                 found = db.execute(
-                    "DELETE FROM touched WHERE pair=? AND key=? AND touches=? AND seq=?",
-                    (key.pair, _text(key.key), key.touches, key.ordinal),
+                    "DELETE FROM touched WHERE pair=? AND key=? AND touches=? AND seq=? AND found=?",
+                    (key.pair, _text(key.key), key.touches, key.ordinal, key.found),
                 ).rowcount
                 if found:
                     gone.add((key.pair, key.key))
@@ -354,7 +374,7 @@ class Ledger:
         rows = self._read(f"SELECT {_COLUMNS} FROM touched WHERE {where}", values)  # noqa: S608 - words of this module
         return [
             LedgerKey(r[0], tuple(json.loads(r[1])), r[2], r[3], r[4], r[5], KeyState(r[6]), r[7], r[8], r[9],
-                      _heads(r[2], r[10]), bool(r[11]), r[12])
+                      _heads(r[2], r[10]), bool(r[11]), r[12], r[13])
             for r in rows
         ]  # fmt: skip
 
