@@ -277,12 +277,14 @@ class SweepStatus:
     age_seconds: float | None
     final_as_of: str = ""
 
-    def __str__(self) -> str:
+    def text(self, *, has_others: bool) -> str:
+        """Return it in words; ``has_others`` says that keys are open or diverged, for which it does not hold."""
         if self.equal_since is None or self.age_seconds is None:
             since = "not every table was compared yet"
         else:
             moment = time.strftime("%H:%M:%S", time.gmtime(self.equal_since))
-            since = f"every row was equal at some moment since {moment} UTC, {_minutes(self.age_seconds)} ago"
+            rows = "every other row" if has_others else "every row"
+            since = f"{rows} was equal at some moment since {moment} UTC, {_minutes(self.age_seconds)} ago"
         return (
             f"{since} (bound {_minutes(self.bound_seconds)}, {self.rows_a_second:,.0f} rows a second,"
             f" {self.rounds:,} rounds)"

@@ -322,6 +322,7 @@ class TablesWatch:
             [n for n, s in enumerate(self.streams) if s.endpoint.name in endpoints],
             doubted,
             unseen=self.past is not None,
+            final=self.sweep.final or 0,
         )
         if self.past is not None:
             return check_versions(self.past, pair, keys, moment)

@@ -53,6 +53,7 @@ class CheckMoment:
     ``head`` asks the source's server where its binlog ends now; ``witness`` is the latest place whose key was found
     equal; ``proof`` whether the applied place is a fact; ``doubted`` are the sources with written keys in doubt.
     ``sources`` are those of the pair. ``unseen``: no stream shows what was written, so no key is known to be unwritten.
+    ``final`` is the moment of a final pass, 0 without one: what the target held before it proves nothing.
     """
 
     head: Callable[[int], int]
@@ -62,6 +63,7 @@ class CheckMoment:
     sources: Sequence[int]
     doubted: Set[int] = frozenset()
     unseen: bool = False
+    final: int = 0
 
 
 def check(reader: PairReader, keys: Sequence[LedgerKey], moment: CheckMoment) -> Checked:

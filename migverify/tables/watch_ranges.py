@@ -246,7 +246,7 @@ class RangeReads:
             sums = {form_of(watched.key, diff.key): diff.source_checksum for diff in result.diffs}
             self.ledger.touch(
                 {(watched.number, key): (1, 0, 0) for key in sums}, {}, time.time(),
-                origin="comparison" if rounds is None else SWEPT, source_sums=sums,
+                origin="comparison" if rounds is None else SWEPT, source_sums=sums, found=result.moment,
             )  # fmt: skip
         if rounds is not None:
             self.trouble = ""

@@ -147,7 +147,8 @@ class TablesStatus(WatchStatus):
         opened = sum(t.pending + t.doubt + t.hot for t in self.tables)
         if self.sweep is not None and not self.as_of:
             diverged = sum(t.diverged for t in self.tables)
-            return f"rollback {self.verdict.value}; {self.sweep}; {opened:,} keys open, {diverged:,} diverged"
+            shown = self.sweep.text(has_others=bool(opened or diverged))
+            return f"rollback {self.verdict.value}; {shown}; {opened:,} keys open, {diverged:,} diverged"
         said = [self._rollback(opened) if self.reverse else self.verdict.value]
         for source in self.sources:
             lag = "lag unknown" if source.lag_seconds is None else (

@@ -2,7 +2,8 @@
 
 MySQL follows the target by a feed that cannot be observed, so a row that differs may be on its way. It is
 
-- *proved* when MySQL's row is equal to any version that the target held since the row was found to differ;
+- *proved* when MySQL's row is equal to any version that the target held since the row was last found to differ: a
+  round that comes by it states its own moment for the row, and in a final pass no version of before its moment counts;
 - *diverged* when both sides stood still for the settle time, in every version that was read in between, and the feed is
   known to have gone on meanwhile: by a marker that was written later, or by three rows written later that are equal;
 - in doubt otherwise. A feed that stands still is no difference.
@@ -115,7 +116,7 @@ def _check_some(
         differing = _differing(reader, [entry.key for entry in keys])
         entries = {entry.key: entry for entry in keys}
         open_keys = {key: diff for key, diff in differing.items() if key in entries}
-        moved = _look_back(past, pair, entries, open_keys, now)
+        moved = _look_back(past, pair, entries, open_keys, now, moment.final)
         proved = [entry for entry in keys if entry.key not in open_keys]
         for entry in proved:
             prove(reader, entry, result)
@@ -134,9 +135,13 @@ def _differing(reader: PairReader, keys: Sequence[KeyText]) -> dict[KeyText, Row
 
 
 def _look_back(
-    past: PastReads, pair: PairPlan, entries: Mapping[KeyText, LedgerKey], open_keys: dict[KeyText, RowDiff], now: int
-) -> set[KeyText]:
-    """Take out of ``open_keys`` what MySQL holds as the target held it meanwhile, and return the keys that moved."""
+    past: PastReads, pair: PairPlan, entries: Mapping[KeyText, LedgerKey], open_keys: dict[KeyText, RowDiff], now: int,
+    final: int,
+) -> set[KeyText]:  # fmt: skip
+    """Take out of ``open_keys`` what MySQL holds as the target held it meanwhile, and return the keys that moved.
+
+    A version of before a round or the final pass found the row different proves nothing, and shows that it moved.
+    """
     moved: set[KeyText] = set()
     for moment in (past.now(), *_moments(past, entries, open_keys, now)):
         some = [key for key in open_keys if _since(entries[key], now) <= moment]
@@ -146,15 +151,15 @@ def _look_back(
             versions = _differing(reader, some)
         for key in some:
             version = versions.get(key)
-            if version is None:
+            if version is None and moment >= max(entries[key].found, final):
                 del open_keys[key]
-            elif _look(version) != _look(open_keys[key]):
+            elif version is None or _look(version) != _look(open_keys[key]):
                 moved.add(key)
     return moved & open_keys.keys()
 
 
 def _since(entry: LedgerKey, now: int) -> int:
-    """Return the moment from which on a version counts: that of the read which found the row different."""
+    """Return the moment from which on versions are looked at: that of the read which found the row different."""
     is_read = entry.state is not KeyState.PENDING
     return max(entry.heads.values(), default=now) if is_read else now
 

@@ -41,6 +41,7 @@ CREATE TABLE IF NOT EXISTS touched (
   touches INTEGER NOT NULL, first REAL NOT NULL, due REAL NOT NULL, state INTEGER NOT NULL DEFAULT 0,
   reads INTEGER NOT NULL DEFAULT 0, source_sum TEXT, target_sum TEXT, head INTEGER NOT NULL DEFAULT 0,
   diverged INTEGER NOT NULL DEFAULT 0, origin TEXT NOT NULL DEFAULT '', there INTEGER NOT NULL DEFAULT 0,
+  found INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (pair, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS touched_seq ON touched (state, source, seq);
 CREATE INDEX IF NOT EXISTS touched_due ON touched (state, due);
@@ -53,6 +54,12 @@ CREATE TABLE IF NOT EXISTS note (pair INTEGER NOT NULL, kind TEXT NOT NULL, text
   PRIMARY KEY (pair, kind, text)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS round (pair INTEGER PRIMARY KEY, state TEXT NOT NULL);
 """
+
+
+_ADDED = {
+    column: f"ALTER TABLE touched ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0" for column in ("there", "found")
+}
+"""For ledgers of watches that began before these columns were there."""
 
 
 class KeyState(IntEnum):
@@ -71,7 +78,8 @@ class LedgerKey:
     ``ordinal`` is that of its last touch on ``source``. ``heads`` are, per source, the ordinals that the stream must
     have passed before the row checksums of the last read count as witness; of a key that several shards wrote, those
     of its last touch on each other shard. ``origin`` says why it is here if no write put it here. ``there``: its last
-    change left a row, so that a key which is found on neither side is not proved by that.
+    change left a row, so that a key which is found on neither side is not proved by that. ``found`` is the moment of
+    the target as of which a round last found its row different, 0 for none: no older version proves it.
     """
 
     pair: int
@@ -88,6 +96,7 @@ class LedgerKey:
     diverged: bool
     origin: str
     there: bool = False
+    found: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ _TOUCHED_BY_WRITE = (
 )
 # What no write put there must not make a key begin anew that is being judged already.
 _TOUCHED_OTHERWISE = _TOUCH + "ON CONFLICT (pair,key) DO NOTHING"
-_COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin,there"
+_COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin,there,found"
 
 
 class Ledger:
@@ -136,10 +145,15 @@ class Ledger:
             self._db.execute("PRAGMA synchronous=NORMAL")
             self._db.execute("PRAGMA cache_size=-16000")
             self._db.executescript(_SCHEMA)
-            if "there" not in {row[1] for row in self._db.execute("PRAGMA table_info(touched)")}:
-                self._db.execute("ALTER TABLE touched ADD COLUMN there INTEGER NOT NULL DEFAULT 0")
+            self._add_columns()
         except (OSError, sqlite3.Error) as error:
             raise self._failure(error) from error
+
+    def _add_columns(self) -> None:
+        with self._transaction() as db:
+            known = {row[1] for row in db.execute("PRAGMA table_info(touched)")}
+            for column in _ADDED.keys() - known:
+                db.execute(_ADDED[column])
 
     def touch(
         self,
@@ -150,11 +164,13 @@ class Ledger:
         origin: str = "",
         there: Set[tuple[int, KeyText]] = frozenset(),
         source_sums: Mapping[KeyText, str | None] | None = None,
+        found: int = 0,
     ) -> None:
         """Count touched keys, and move the position of each source (with its number of commits) in one transaction.
 
         A key that is touched again is read anew; that it was diverged is remembered until it is proved. ``source_sums``
-        are row checksums of the source that put keys here without a write; None is a row that is not there.
+        are row checksums of the source that put keys here without a write; None is a row that is not there. ``found``
+        is the moment as of which a round found the rows different, kept also of keys that are here already.
         """
         rows = [
             (pair, _text(key), source, ordinal, ordinal, count, now, now, origin, int((pair, key) in there))
@@ -169,6 +185,11 @@ class Ledger:
                 "UPDATE touched SET source_sum=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
                 [(source_sums[key], pair, _text(key)) for pair, key in keys if source_sums and key in source_sums],
             )
+            if found:
+                db.executemany(
+                    "UPDATE touched SET found=max(found,?) WHERE pair=? AND key=?",
+                    [(found, pair, _text(key)) for pair, key in keys],
+                )
             db.executemany(
                 "INSERT INTO proved (pair,keys,rows) VALUES (?,0,?) "
                 "ON CONFLICT (pair) DO UPDATE SET rows=rows+excluded.rows",
@@ -200,13 +221,13 @@ class Ledger:
         return found[: 2 * limit]
 
     def proved(self, keys: Sequence[LedgerKey]) -> set[tuple[int, KeyText]]:
-        """Remove keys found equal; returns those that are gone. One touched since it was taken stays."""
+        """Remove keys found equal; returns those that are gone. One touched or found since it was taken stays."""
         gone: set[tuple[int, KeyText]] = set()
         with self._transaction() as db:
             for key in keys:
                 found = db.execute(
-                    "DELETE FROM touched WHERE pair=? AND key=? AND touches=? AND seq=?",
-                    (key.pair, _text(key.key), key.touches, key.ordinal),
+                    "DELETE FROM touched WHERE pair=? AND key=? AND touches=? AND seq=? AND found=?",
+                    (key.pair, _text(key.key), key.touches, key.ordinal, key.found),
                 ).rowcount
                 if found:
                     gone.add((key.pair, key.key))
@@ -370,7 +391,7 @@ class Ledger:
         rows = self._read(f"SELECT {_COLUMNS} FROM touched WHERE {where}", values)  # noqa: S608 - words of this module
         return [
             LedgerKey(r[0], tuple(json.loads(r[1])), r[2], r[3], r[4], r[5], KeyState(r[6]), r[7], r[8], r[9],
-                      _heads(r[2], r[10]), bool(r[11]), r[12], bool(r[13]))
+                      _heads(r[2], r[10]), bool(r[11]), r[12], bool(r[13]), r[14])
             for r in rows
         ]  # fmt: skip
 

@@ -164,6 +164,24 @@ def test_rows_that_were_lost_are_found_while_writes_go_on_and_stay_so_in_the_wri
     assert code == 0, (out[-2000:], err)
 
 
+def test_a_final_pass_is_not_proved_by_what_the_target_held_before_it(paid: Databases, tmp_path: Path) -> None:
+    """MySQL gets what TiDB held while the row was in doubt; what TiDB holds now is lost."""
+    config = config_of(paid, tmp_path)
+    watch = sweep(config)
+    watch.wait_for(lambda s: s["sweep"]["rounds"] >= 1)
+    paid.target("UPDATE pay SET note='v2' WHERE id=2")
+    watch.wait_for(lambda s: s["tables"][1]["doubt"] == 1)
+    watch.stop()
+    paid.source("UPDATE pay SET note='v2' WHERE id=2")
+    paid.target("UPDATE pay SET note='v3' WHERE id=2")
+    drain = ["--config", str(config), "--reverse", "--resume", watch.run, "--until-drained", "--json"]
+    code, out, err = migverify("tables", "watch", *drain, "--timeout", "10")
+    assert code == 3, (out[-2000:], err)
+    paid.source("UPDATE pay SET note='v3' WHERE id=2")
+    code, out, err = migverify("tables", "watch", *drain, "--timeout", "60")
+    assert code == 0, (out[-2000:], err)
+
+
 def test_a_feed_that_stands_still_is_never_a_difference(paid: Databases, tmp_path: Path) -> None:
     config = config_of(paid, tmp_path)
     with Feed(paid).running() as feed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -120,6 +121,28 @@ def test_notes_are_kept_once(ledger: Ledger) -> None:
     assert ledger.note(-1, "ddl", "ALTER")
     ledger.unnote(0, "ddl", "ALTER")
     assert ledger.notes() == [(-1, "ddl", "ALTER")]
+
+
+def test_a_key_that_was_found_to_differ_while_it_was_read_is_not_proved(ledger: Ledger) -> None:
+    ledger.touch({(0, K): (1, 0, 0)}, {}, 100.0, origin="sweep", found=7)
+    (key,) = ledger.due({0: 10}, 100.0, 10)
+    assert key.found == 7
+    ledger.touch({(0, K): (1, 0, 0)}, {}, 100.0, origin="sweep", found=9)
+    ledger.touch({(0, K): (1, 0, 0)}, {}, 100.0, origin="sweep", found=8)
+    assert ledger.proved([key]) == set()
+    (key,) = ledger.due({0: 10}, 100.0, 10)
+    assert (key.found, ledger.proved([key])) == (9, {(0, K)})
+
+
+def test_a_ledger_of_before_moments_were_kept_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "watch.db"
+    with closing(Ledger(path)) as made:
+        touch(made, "1", seq=10)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE touched DROP COLUMN found")
+    with closing(Ledger(path)) as again:
+        (key,) = again.due({0: 10}, 100.0, 10)
+        assert (key.key, key.found, again.proved([key])) == (K, 0, {(0, K)})
 
 
 def test_keys_and_position_survive_together(tmp_path: Path) -> None:

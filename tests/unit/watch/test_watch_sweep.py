@@ -26,14 +26,16 @@ from migverify.tables import watch_check, watch_identity, watch_ranges, watch_ve
 from migverify.tables.diff import PairReader
 from migverify.tables.sweep import LEAST_ROWS, MOST_PARTS, Sweep, Swept, TableRounds, rounds_of, timed_sweep
 from migverify.tables.watch import TablesWatch
+from migverify.tables.watch_check import CheckMoment
 from migverify.tables.watch_identity import Watched
 from migverify.tables.watch_ranges import sweep_range
 from migverify.tables.watch_run import TablesWatchRequest, sweep_minutes
 from migverify.tables.watch_status import TablesStatus, WatchRules
 from migverify.tables.watch_streams import clock_stream
+from migverify.tables.watch_versions import check_versions
 from migverify.watch import applied, clock
 from migverify.watch.applied import Applied, Marker, SettleTime, TimedMarker
-from migverify.watch.ledger import Ledger, PairCounts
+from migverify.watch.ledger import KeyState, Ledger, PairCounts
 from migverify.watch.status import final_text, prometheus_text
 from migverify.watch.stream import Stream
 from tests.fakes import FakeStore
@@ -265,6 +267,8 @@ def test_rows_on_their_way_are_no_difference_and_lost_rows_are_found(made: Any, 
     diverged = {d.key[0] for _, d in again.store.row_diffs(again.run_id, "app.t") if d.state is LiveState.DIVERGED}
     assert diverged == lost
     assert status.verdict is (Verdict.MISMATCH if lost else Verdict.INCONCLUSIVE)
+    if lost:
+        assert status.headline().startswith("rollback MISMATCH; every other row was equal at some moment since ")
     again.ledger.close()
     last = made(world, ledger=watch.ledger.path, sweep=Sweep(0, [0], 0.0005, {0: 100}))
     status = drain(last, world)
@@ -285,6 +289,63 @@ def test_a_feed_that_stands_still_is_no_difference(made: Any) -> None:
     assert (status.tables[0].diverged, status.verdict) == (0, Verdict.INCONCLUSIVE)
     status = drain(again, world, seconds=6 * SETTLE)
     assert (status.tables[0].diverged, status.verdict) == (0, Verdict.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize("has_marker", [False, True])
+def test_a_version_of_before_a_final_pass_does_not_prove_a_row_that_it_finds(made: Any, has_marker: bool) -> None:
+    """MySQL has what the target held when the row was found to differ; what was written since is lost."""
+    world = filled(1)
+    watch = made(world)
+    run_until(watch, lambda: watch.sweep.rounds >= 1)
+    world.write("3001", 98, lost=True)
+    run_until(watch, lambda: counts(watch).doubt == 1)
+    watch.ledger.close()
+    commit, _, value = world.writes["3001"][-1]
+    world.writes["3001"][-1] = (commit, time.time(), value)
+    world.write("3001", 99, lost=True)
+    assert world.wrong() == {"3001"}
+    again = made(world, ledger=watch.ledger.path, proof=Proof(world) if has_marker else None)
+    status = drain(again, world, seconds=PATIENCE if has_marker else 6 * SETTLE)
+    assert status.verdict is (Verdict.MISMATCH if has_marker else Verdict.INCONCLUSIVE), final_text(status)
+    assert (status.tables[0].diverged, status.tables[0].doubt) == ((1, 0) if has_marker else (0, 1))
+
+
+def test_a_version_of_before_a_row_was_found_to_differ_does_not_prove_it(made: Any) -> None:
+    """The round that found it states its own moment for the row, and the version is older."""
+    world = filled(1)
+    watch = made(world)
+    pair = watch._plans[0]
+    world.write("3001", 98)
+    first = world.now()
+    time.sleep(0.01)
+    world.write("3001", 99, lost=True)
+    again = world.now()
+    world.writes["3001"][-2] = (world.writes["3001"][-2][0], 0.0, 98)
+    watch.ledger.touch({(0, ("3001",)): (1, 0, 0)}, {}, 1.0, origin="sweep", found=first)
+    (entry,) = watch.ledger.due({0: first}, 2.0, 9)
+    watch.ledger.seen([(entry, KeyState.DOUBT, "0", "98", {0: first}, 0.0)], 2.0)
+    moment = CheckMoment(lambda _: world.now(), {}, {0: False}, 0.02, [0], unseen=True)
+    (entry,) = watch.ledger.due({0: first}, 3.0, 9)
+    assert check_versions(watch.past, pair, [entry], moment).proved == [entry]
+    assert check_versions(watch.past, pair, [entry], replace(moment, final=again)).proved == []
+    watch.ledger.touch({(0, ("3001",)): (1, 0, 0)}, {}, 4.0, origin="sweep", found=again)
+    assert watch.ledger.proved([entry]) == set(), "it was found to differ while it was read"
+    (entry,) = watch.ledger.due({0: first}, 5.0, 9)
+    checked = check_versions(watch.past, pair, [entry], moment)
+    assert checked.proved == []
+    assert [state for _, state, *_ in checked.differing] == [KeyState.DOUBT]
+
+
+def test_each_round_that_finds_a_row_different_keeps_its_moment(made: Any) -> None:
+    """The status states it for all rows of the range: what the target held before must not prove the row."""
+    world = filled(1)
+    world.write("3001", 98, lost=True)
+    watch = made(world)
+    run_until(watch, lambda: counts(watch).doubt == 1 and watch.sweep.rounds >= 3)
+    oldest = watch.sweep.oldest()
+    assert oldest is not None
+    (entry,) = watch.ledger.due({0: world.now()}, time.time() + 1000, 9)
+    assert (entry.key, entry.found >= oldest) == (("3001",), True)
 
 
 def test_in_a_write_stop_time_alone_does_not_tell_a_lost_row_and_a_marker_does(made: Any, tmp_path: Path) -> None:
