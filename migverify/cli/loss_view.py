@@ -41,7 +41,7 @@ def loss_as_dict(
         "run": loss.run_id, "verdict": loss.verdict.value, "complete": not loss.reasons,
         "as_of": _stamp(watch.read), "read_at": _stamp(watch.now), "began": _stamp(watch.began),
         "unread_seconds": watch.unread_seconds, "max_unread": loss.max_unread,
-        "watch": _watch(watch, loss.max_unread),
+        "watch": _watch(watch, loss.max_unread), "sweep_minutes": watch.sweep.minutes if watch.sweep else None,
         **_counts(loss.counts), "oldest_seconds": loss.oldest_seconds,
         "amounts": [_amount(one) for one in amounts.sums()] if amounts is not None else [],
         "amounts_unstated": list(amounts.unstated) if amounts is not None else ["no rule was named (--rules)"],
@@ -156,6 +156,8 @@ def armed_as_text(document: Mapping[str, Any]) -> Iterator[str]:
 def _headline(document: Mapping[str, Any]) -> str:
     as_of = document["as_of"]
     place = f"as of {as_of['text']}" if as_of else "as of no place yet"
+    if document["sweep_minutes"]:
+        place = f"read at {document['read_at']['text']}"
     if not document["keys"]:
         what = "nothing would be lost" if document["complete"] else "it is not known what would be lost"
         return f"{document['verdict']}: {what}, {place}"

@@ -19,7 +19,7 @@ from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.secrets import scrub
 from migverify.store.results import ResultStore, named_run
 from migverify.tables.handover import UnreadChanges, read_unread
-from migverify.tables.loss import WatchState, table_gaps, watch_gaps, watch_state
+from migverify.tables.loss import WatchState, plans_of, table_gaps, watch_gaps, watch_state
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables
 from migverify.tables.recheck import planned_pairs, refuse_other
@@ -90,7 +90,7 @@ def ask_armed(
     """
     sizes: list[int] = []
     state = read_ledger(ledger, lambda keys: sizes.append(len(keys)))
-    watch = watch_state(config, store, reverse, state, pool, sum(sizes))
+    watch = watch_state(config, store, reverse, state, pool, sum(sizes), plans_of(prepared, reverse))
     unread, why = _unread(prepared, config, secrets, forward, pool)
     problems = list(_order(config, forward, watch))
     if unread is not None and (unread.rows or unread.statements):

@@ -29,8 +29,10 @@ from migverify.tables.lost_keys import LossCounts, LostKeys
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables, rules_of
 from migverify.tables.recheck import carried_from, planned_pairs, refuse_other
+from migverify.tables.sweep import rounds_of
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_check import differing_rows
+from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_streams import position_of_run
 from migverify.watch.ledger import NO_PAIR
 from migverify.watch.ledger_read import LedgerState, UnprovedKey, read_ledger
@@ -57,12 +59,24 @@ class LostRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SweepReach:
+    """What a watch without a changefeed knows: each range is compared again within so many minutes.
+
+    ``since`` is the oldest moment (TSO) as of which a range was compared last, None before every table was compared.
+    """
+
+    minutes: float
+    since: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class WatchState:
     """How far the reverse watch is.
 
     ``began`` and ``read`` are timestamps (TSO) of the target: from where on and up to where its writes are known, None
     while nothing was read. ``now`` is the target's timestamp at the same moment. ``progress_seconds`` is how long ago
-    the watch wrote its ledger. ``ended`` says since when it is over, as Unix time.
+    the watch wrote its ledger. ``ended`` says since when it is over, as Unix time. ``sweep`` is given where no
+    changefeed shows what is written; then ``read`` is None.
     """
 
     began: int | None
@@ -71,6 +85,7 @@ class WatchState:
     progress_seconds: float
     unproved: int
     ended: float | None
+    sweep: SweepReach | None = None
 
     @property
     def unread_seconds(self) -> float | None:
@@ -168,14 +183,14 @@ def find_loss(
         the ledger cannot be read.
     """
     state = read_ledger(ledger, lost.add_unproved)
-    watch = watch_state(config, store, run, state, pool, lost.count_unproved())
-    by_id = {pair.id: pair for pair in prepared.pairs()}
-    planned = list(planned_pairs(run).values())
-    plans = {n: by_id[str(entry["id"])] for n, entry in enumerate(planned) if str(entry["id"]) in by_id}
+    plans = plans_of(prepared, run)
+    watch = watch_state(config, store, run, state, pool, lost.count_unproved(), plans)
     with_keys = set(lost.pairs())
     tables = []
-    for number, entry in enumerate(planned):
+    for number, entry in enumerate(planned_pairs(run).values()):
         gaps = table_gaps(number, state)
+        if watch.sweep is not None and not _is_swept(plans.get(number)):
+            gaps.append("it is not swept: it has no key by which both sides can be cut alike")
         if number in with_keys:
             gaps += _read_pair(number, plans.get(number), config, pool, lost, rows)
         tables.append(
@@ -190,18 +205,42 @@ def find_loss(
     return Loss(run.run_id, verdict, watch, counts, tuple(tables), unknown, max_unread), plans
 
 
+def plans_of(prepared: PreparedTables, run: RunInfo) -> dict[int, PairPlan]:
+    """Return the plan of each pair of a watch by its number in the ledger, where it can be read now."""
+    by_id = {pair.id: pair for pair in prepared.pairs()}
+    ids = [str(entry["id"]) for entry in planned_pairs(run).values()]
+    return {number: by_id[pair] for number, pair in enumerate(ids) if pair in by_id}
+
+
 def watch_state(
-    config: Config, store: ResultStore, run: RunInfo, state: LedgerState, pool: SessionPool, unproved: int
-) -> WatchState:
+    config: Config, store: ResultStore, run: RunInfo, state: LedgerState, pool: SessionPool, unproved: int,
+    plans: Mapping[int, PairPlan],
+) -> WatchState:  # fmt: skip
     """Return how far a reverse watch is, by its ledger and the clock of the target."""
     with pool.session(config.target) as session:
         now = current_timestamp(session)
-    read = state.read.get(TARGET_SOURCE)
+    sweep = _sweep_reach(run, state, plans)
+    # The ledger of a sweep holds the time of the target, not a place up to which changes were read.
+    read = state.read.get(TARGET_SOURCE) if sweep is None else None
     began = began_at(store, run, config.target.name)
     return WatchState(
         began.offset if began is not None else None, read.offset if read is not None else None, now,
-        max(0.0, time.time() - state.written), unproved, run.finished,
+        max(0.0, time.time() - state.written), unproved, run.finished, sweep,
     )  # fmt: skip
+
+
+def _sweep_reach(run: RunInfo, state: LedgerState, plans: Mapping[int, PairPlan]) -> SweepReach | None:
+    """Return how far the rounds of a watch without a changefeed are; None for a watch with one."""
+    if not run.facts.get("sweep"):
+        return None
+    swept = [number for number, pair in plans.items() if sweepable(pair)]
+    moments = [rounds_of(state.rounds[number]).oldest if number in state.rounds else None for number in swept]
+    known = [moment for moment in moments if moment is not None]
+    return SweepReach(float(run.facts["sweep"]), min(known) if known and len(known) == len(moments) else None)
+
+
+def _is_swept(pair: PairPlan | None) -> bool:
+    return pair is not None and sweepable(pair)
 
 
 def began_at(store: ResultStore, run: RunInfo, name: str) -> Position | None:
@@ -225,7 +264,9 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
             f"watch {run.run_id} is not alive: it wrote its ledger {watch.progress_seconds:.0f} seconds ago; "
             f"go on with: migverify tables watch --reverse --resume {run.run_id}"
         )
-    if watch.unread_seconds is None:
+    if watch.sweep is not None:
+        yield _sweep_gap(watch.sweep, watch.now)
+    elif watch.unread_seconds is None:
         yield "nothing was read from the changefeed yet"
     elif watch.unread_seconds > max_unread:
         yield (
@@ -235,6 +276,14 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
     for number, kind, text in state.notes:
         if number < 0:
             yield _uncovered(text) if kind == "uncovered" else f"{kind}: {text}"
+
+
+def _sweep_gap(sweep: SweepReach, now: int) -> str:
+    bound = f"without a changefeed only the bound of the sweep is known ({sweep.minutes:g} minutes)"
+    if sweep.since is None:
+        return f"{bound}, and not every table was compared yet"
+    minutes = max(0.0, tso_time(now) - tso_time(sweep.since)) / 60
+    return f"{bound}: rows that were written on the target in the last {minutes:.1f} minutes are not seen"
 
 
 def _uncovered(text: str) -> str:

@@ -29,6 +29,7 @@ from migverify.tables import loss as loss_module
 from migverify.tables.loss import Loss, find_loss, reverse_run
 from migverify.tables.loss_sql import refuse_existing, turned, turned_diff, why_no_statement
 from migverify.tables.lost_keys import LostKeys
+from migverify.tables.sweep import TableRounds
 from migverify.watch.ledger import Ledger
 from migverify.watch.ledger_read import UnprovedKey, read_ledger
 from tests.toy_tables import make_pair
@@ -198,6 +199,57 @@ def test_what_is_lost_counts_also_where_more_may_be(world: World) -> None:
     document = loss_as_dict(found, None, [], [])
     assert document["complete"] is False
     assert "at least 1 key of at least 1 transaction would be lost" in next(loss_as_text(document))
+
+
+def swept(world: World, moment: int | None = T0 - 240 * SECOND) -> None:
+    """Make the watch of the world one without a changefeed, whose oldest range was compared at a moment."""
+    world.run = world.start(sweep=5.0)
+    rounds = TableRounds()
+    if moment is not None:
+        rounds.took(None, 1, moment)
+    world.ledger.keep_round(0, rounds.text())
+
+
+def test_a_sweep_knows_its_bound_and_is_never_a_match(world: World) -> None:
+    world.source = world.target = {"1": 1}
+    world.write((T0 - 5 * SECOND, "1"))  # the ledger of a sweep has the time of the target as its place
+    swept(world)
+    found = world.loss()
+    assert (found.verdict, found.watch.read) == (Verdict.INCONCLUSIVE, None)
+    assert found.reasons == (
+        "without a changefeed only the bound of the sweep is known (5 minutes): "
+        "rows that were written on the target in the last 4.0 minutes are not seen",
+    )
+    document = loss_as_dict(found, None, [], [])
+    assert (document["complete"], document["as_of"], document["sweep_minutes"]) == (False, None, 5.0)
+    first = next(loss_as_text(document))
+    assert first.startswith(f"INCONCLUSIVE: it is not known what would be lost, read at tso:{T0} (")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_sweep_that_has_not_read_all_yet_says_so(world: World, begun: bool) -> None:
+    if begun:
+        swept(world, None)
+    else:
+        world.run = world.start(sweep=5.0)
+    world.write()
+    assert "not every table was compared yet" in "; ".join(world.loss().reasons)
+
+
+def test_what_a_sweep_found_is_at_least_what_is_lost(world: World) -> None:
+    world.target = {"1": 1}
+    world.ledger.touch({(0, ("1",)): (1, 0, 0)}, {0: (tso_position(T0), 1)}, time.time(), origin="sweep")
+    swept(world)
+    found = world.loss()
+    assert found.verdict is Verdict.MISMATCH
+    assert next(loss_as_text(loss_as_dict(found, None, [], []))).startswith("MISMATCH: at least 1 key ")
+
+
+def test_tables_that_are_not_swept_are_named(world: World) -> None:
+    world.pair = replace(world.pair, whole=True)
+    swept(world)
+    world.write()
+    assert "app.t: it is not swept: it has no key by which both sides can be cut alike" in world.loss().reasons
 
 
 def test_keys_are_read_in_bounded_batches(world: World) -> None:
