@@ -24,6 +24,12 @@ WORDS = {
     "missing_on_target": "still on the source",
 }
 
+NOT_SEEN = (
+    "rows that were changed on the source by others than the feed after the watch proved them, unless the watch reads "
+    "the source's binlog (reverse.old_side)",
+)
+"""What no loss counts."""
+
 
 # --- JSON --------------------------------------------------------------------------------------------------------
 
@@ -45,7 +51,7 @@ def loss_as_dict(
         **_counts(loss.counts), "oldest_seconds": loss.oldest_seconds,
         "amounts": [_amount(one) for one in amounts.sums()] if amounts is not None else [],
         "amounts_unstated": list(amounts.unstated) if amounts is not None else ["no rule was named (--rules)"],
-        "reasons": list(loss.reasons), "tables": tables, "tables_watched": len(loss.tables),
+        "reasons": list(loss.reasons), "not_seen": list(NOT_SEEN), "tables": tables, "tables_watched": len(loss.tables),
         "rows": list(rows), "rows_left_out": loss.counts.keys - len(rows),
         "sql": [_script(script) for script in scripts],
     }  # fmt: skip
@@ -135,6 +141,8 @@ def loss_as_text(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"SQL: no statement for {amount(number, 'key')}: {why}"
     for reason in document["reasons"]:
         yield f"not known: {reason}"
+    for what in document["not_seen"]:
+        yield f"not seen: {what}"
 
 
 def armed_as_text(document: Mapping[str, Any]) -> Iterator[str]:
@@ -159,7 +167,7 @@ def _headline(document: Mapping[str, Any]) -> str:
     if document["sweep_minutes"]:
         place = f"read at {document['read_at']['text']}"
     if not document["keys"]:
-        what = "nothing would be lost" if document["complete"] else "it is not known what would be lost"
+        what = _nothing_lost(document) if document["complete"] else "it is not known what would be lost"
         return f"{document['verdict']}: {what}, {place}"
     least = "" if document["complete"] else "at least "
     oldest = document["oldest_seconds"]
@@ -168,6 +176,12 @@ def _headline(document: Mapping[str, Any]) -> str:
         f"{document['verdict']}: {least}{amount(document['keys'], 'key')} of at least "
         f"{amount(document['transactions_at_least'], 'transaction')} would be lost, {place}{age}"
     )
+
+
+def _nothing_lost(document: Mapping[str, Any]) -> str:
+    began = document["began"]
+    since = f"since {began['text']}" if began else "since the watch began"
+    return f"no key written on the target {since} is missing or older on the source"
 
 
 def _places(document: Mapping[str, Any]) -> Iterator[str]:

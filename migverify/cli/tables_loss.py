@@ -59,8 +59,9 @@ def loss(
 ) -> None:
     """State what would be lost by going back to the source now: keys of the target whose writes it does not hold.
 
-    Exit 0 nothing would be lost as of the stated TSO, 1 rows would be lost, 3 not known (the watch is not alive, the
-    changefeed was not read far enough, a table is not comparable now).
+    Exit 0 no key written on the target since the watch began is missing or older on the source, as of the stated TSO; 1
+    rows would be lost; 3 not known (the watch is not alive, the changefeed was not read far enough or there is none, a
+    table is not comparable now).
     """
     from migverify.cli.loss_view import loss_as_dict, loss_as_text
     from migverify.cli.report import open_run_store

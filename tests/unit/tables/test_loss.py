@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.changes.positions import tso_position, tso_time
+from migverify.changes.positions import shown_timestamp, tso_position, tso_time
 from migverify.cli.loss_view import loss_as_dict, loss_as_text, lost_key_as_dict
 from migverify.config import load_config
 from migverify.errors import ReadError, RepairError, StoreError, UsageError
@@ -119,6 +119,14 @@ def test_nothing_is_lost_as_of_the_place_that_was_read(world: World) -> None:
     assert found.watch.unread_seconds == pytest.approx(1.0)
     assert found.watch.unproved == 1
     assert found.reasons == ()
+    document = loss_as_dict(found, None, [], [])
+    lines = list(loss_as_text(document))
+    assert lines[0] == (
+        f"MATCH: no key written on the target since {shown_timestamp(T0 - 60 * SECOND)} is missing or older on the "
+        f"source, as of {shown_timestamp(T0 - SECOND)}"
+    )
+    assert lines[-1] == f"not seen: {document['not_seen'][0]}"
+    assert document["not_seen"][0].endswith("unless the watch reads the source's binlog (reverse.old_side)")
 
 
 def test_lost_keys_are_counted_by_kind_and_write(world: World) -> None:
