@@ -47,7 +47,7 @@ def loss_as_dict(
         "run": loss.run_id, "verdict": loss.verdict.value, "complete": not loss.reasons,
         "as_of": _stamp(watch.read), "read_at": _stamp(watch.now), "began": _stamp(watch.began),
         "unread_seconds": watch.unread_seconds, "max_unread": loss.max_unread,
-        "watch": _watch(watch, loss.max_unread), "sweep_minutes": watch.sweep.minutes if watch.sweep else None,
+        "watch": _watch(watch), "sweep_minutes": watch.sweep.minutes if watch.sweep else None,
         **_counts(loss.counts), "oldest_seconds": loss.oldest_seconds,
         "amounts": [_amount(one) for one in amounts.sums()] if amounts is not None else [],
         "amounts_unstated": list(amounts.unstated) if amounts is not None else ["no rule was named (--rules)"],
@@ -63,16 +63,19 @@ def armed_as_dict(found: ArmedRollback, max_unread: float) -> dict[str, Any]:
     return {
         "run": found.reverse, "forward": found.forward, "verdict": found.verdict.value, "as_of": _stamp(watch.read),
         "read_at": _stamp(watch.now), "began": _stamp(watch.began), "unread_seconds": watch.unread_seconds,
-        "max_unread": max_unread, "watch": _watch(watch, max_unread),
+        "max_unread": max_unread, "watch": _watch(watch),
         "unread_rows": None if unread is None else unread.rows,
         "unread_statements": None if unread is None else unread.statements,
         "reasons": [*found.problems, *found.unknown],
     }  # fmt: skip
 
 
-def _watch(watch: WatchState, max_unread: float) -> dict[str, Any]:
+def _watch(watch: WatchState) -> dict[str, Any]:
+    writer = watch.writer
+    holder = writer.holder if writer is not None else None
     return {
-        "alive": watch.is_alive(max_unread), "progress_seconds": watch.progress_seconds,
+        "alive": watch.is_alive, "host": holder.host if holder else None, "pid": holder.pid if holder else None,
+        "heartbeat_seconds": writer.heartbeat_seconds if writer else None, "progress_seconds": watch.progress_seconds,
         "unproved_keys": watch.unproved, "drained": watch.unproved == 0, "ended": watch.ended,
     }  # fmt: skip
 
@@ -192,6 +195,8 @@ def _places(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"unread: {unread:.1f} seconds of writes after that are not known.{since}"
     state = "alive" if watch["alive"] else "ended" if watch["ended"] else "not alive"
     drained = "drained" if watch["drained"] else f"{amount(watch['unproved_keys'], 'key')} not proved"
+    if watch["alive"] and watch["pid"] is not None:
+        state += f" (process {watch['pid']} on {watch['host']})"
     yield (
         f"watch {document['run']}: {state}, wrote its ledger {watch['progress_seconds']:.1f} seconds ago, {drained}"
     )  # fmt: skip

@@ -24,6 +24,7 @@ from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.secrets import scrub
 from migverify.store.results import ResultStore, named_run
+from migverify.store.run_leases import RunWriter, writer_of
 from migverify.tables.diff import PairReader, Texts, read_rows, rows_at_once
 from migverify.tables.lost_keys import LossCounts, LostKeys
 from migverify.tables.outcome import verdict_of
@@ -76,7 +77,7 @@ class WatchState:
     ``began`` and ``read`` are timestamps (TSO) of the target: from where on and up to where its writes are known, None
     while nothing was read. ``now`` is the target's timestamp at the same moment. ``progress_seconds`` is how long ago
     the watch wrote its ledger. ``ended`` says since when it is over, as Unix time. ``sweep`` is given where no
-    changefeed shows what is written; then ``read`` is None.
+    changefeed shows what is written; then ``read`` is None. ``writer`` is the process of the watch.
     """
 
     began: int | None
@@ -86,15 +87,17 @@ class WatchState:
     unproved: int
     ended: float | None
     sweep: SweepReach | None = None
+    writer: RunWriter | None = None
 
     @property
     def unread_seconds(self) -> float | None:
         """Seconds of writes that are not known yet."""
         return None if self.read is None else max(0.0, tso_time(self.now) - tso_time(self.read))
 
-    def is_alive(self, max_unread: float) -> bool:
-        """Whether it runs, and wrote its ledger within so many seconds."""
-        return self.ended is None and self.progress_seconds <= max_unread
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended, by its process; its changefeed may be silent."""
+        return self.ended is None and self.writer is not None and self.writer.is_alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +229,7 @@ def watch_state(
     return WatchState(
         began.offset if began is not None else None, read.offset if read is not None else None, now,
         max(0.0, time.time() - state.written), unproved, run.finished, sweep,
+        writer_of(store.database, run.run_id),
     )  # fmt: skip
 
 
@@ -259,9 +263,9 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
     """Yield why a reverse watch does not know every write of the target, but for the last ``max_unread`` seconds."""
     if watch.ended is not None:
         yield f"watch {run.run_id} has ended ({run.verdict}): what was written since is not known"
-    elif not watch.is_alive(max_unread):
+    elif not watch.is_alive:
         yield (
-            f"watch {run.run_id} is not alive: it wrote its ledger {watch.progress_seconds:.0f} seconds ago; "
+            f"watch {run.run_id} is not alive: {_why_gone(watch.writer)}; "
             f"go on with: migverify tables watch --reverse --resume {run.run_id}"
         )
     if watch.sweep is not None:
@@ -269,6 +273,11 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
     elif watch.unread_seconds is None:
         yield "nothing was read from the changefeed yet"
     elif watch.unread_seconds > max_unread:
+        if watch.is_alive and watch.progress_seconds > max_unread:
+            yield (
+                f"the changefeed has been silent for {watch.progress_seconds:.0f} seconds: the watch is alive, and "
+                "received nothing from it"
+            )
         yield (
             f"the changefeed was read to {watch.unread_seconds:.0f} seconds ago: what was written since is not known "
             f"(at most {max_unread:g} seconds may be unread)"
@@ -276,6 +285,12 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
     for number, kind, text in state.notes:
         if number < 0:
             yield _uncovered(text) if kind == "uncovered" else f"{kind}: {text}"
+
+
+def _why_gone(writer: RunWriter | None) -> str:
+    if writer is None:
+        return "the store does not know its process"
+    return f"{writer} has ended, or sends no heartbeats (the last one {writer.heartbeat_seconds:.0f} seconds ago)"
 
 
 def _sweep_gap(sweep: SweepReach, now: int) -> str:

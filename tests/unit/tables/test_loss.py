@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from migverify.changes.positions import shown_timestamp, tso_position, tso_time
 from migverify.cli.loss_view import loss_as_dict, loss_as_text, lost_key_as_dict
@@ -23,6 +25,7 @@ from migverify.errors import ReadError, RepairError, StoreError, UsageError
 from migverify.model import DiffKind, Endpoint, KeyText, LiveState, RowDiff, StoredKind, Verdict
 from migverify.recon.load import load_rules
 from migverify.recon.lost_amounts import LostAmounts
+from migverify.store import run_leases, schema
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables import loss as loss_module
@@ -176,7 +179,7 @@ def test_what_is_not_known_is_never_a_match(
     if spoil == "ended":
         world.store.finish_run(world.run, Verdict.MATCH, {})
     elif spoil == "dead":
-        monkeypatch.setattr(loss_module.time, "time", lambda real=time.time: real() + 12)
+        end_process(world)
     elif spoil == "stale":
         world.ledger.note(0, "ddl", "TRUNCATE", stale=True)
         world.ledger.note(0, "stale", "TRUNCATE")
@@ -195,8 +198,34 @@ def test_what_is_not_known_is_never_a_match(
     found = world.loss()
     assert found.verdict is Verdict.INCONCLUSIVE
     assert why in "; ".join(found.reasons)
+    assert found.watch.is_alive is (spoil not in ("ended", "dead"))
     document = loss_as_dict(found, None, [], [])
     assert next(loss_as_text(document)).startswith("INCONCLUSIVE: it is not known what would be lost")
+
+
+def end_process(world: World) -> None:
+    """Let the process of the watch be one that has ended: its number was given again."""
+    table, this = schema.runbook_leases, run_leases._this_process()
+    pid, space, _ = this.process.split(" ")
+    body = json.dumps(asdict(replace(this, process=f"{pid} {space} 1")))
+    query = update(table).where(table.c.run == f"run {world.run}").values(body=body)
+    world.store.database.write("", lambda connection: connection.execute(query))
+
+
+def test_a_watch_whose_changefeed_is_silent_is_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.source = world.target = {"1": 1}
+    world.write((T0 - 20 * SECOND, "1"))
+    real = time.time
+    monkeypatch.setattr(loss_module.time, "time", lambda: real() + 12)
+    world.now = T0 + 12 * SECOND
+    found = world.loss()
+    assert (found.verdict, found.watch.is_alive) == (Verdict.INCONCLUSIVE, True)
+    reasons = "; ".join(found.reasons)
+    assert "the changefeed has been silent for 1" in reasons
+    assert "resume" not in reasons
+    document = loss_as_dict(found, None, [], [])
+    assert document["watch"]["alive"] is True
+    assert any(f"alive (process {os.getpid()} on " in line for line in loss_as_text(document))
 
 
 def test_what_is_lost_counts_also_where_more_may_be(world: World) -> None:
