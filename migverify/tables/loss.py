@@ -23,7 +23,7 @@ from migverify.db.snapshot import current_timestamp
 from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.secrets import scrub
-from migverify.store.results import ResultStore, named_run
+from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
 from migverify.store.run_leases import RunWriter, writer_of
 from migverify.tables.diff import PairReader, Texts, read_rows, rows_at_once
 from migverify.tables.lost_keys import LossCounts, LostKeys
@@ -36,13 +36,14 @@ from migverify.tables.watch_check import differing_rows
 from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_streams import position_of_run
 from migverify.watch.ledger import NO_PAIR
-from migverify.watch.ledger_read import LedgerState, UnprovedKey, read_ledger
+from migverify.watch.ledger_read import LedgerState, UnprovedKey, has_read, read_ledger
 from migverify.watch.run import DRAIN
 from migverify.watch.touched import form_of
 
 KEYS_AT_ONCE = 500
 MAX_UNREAD = 10.0
 """Default of how many seconds of writes may be unknown."""
+START_REVERSE = "Start one: migverify tables watch --reverse --since RUN"
 TARGET_SOURCE = 0
 """Number of the target's stream in the ledger of a reverse watch: it has one."""
 
@@ -134,8 +135,15 @@ class Loss:
         return (*self.unknown, *(f"{table.source}: {why}" for table in self.tables for why in table.unknown))
 
 
-def reverse_run(store: ResultStore, name: str, digest: str) -> RunInfo:
-    """Return a reverse watch by its run; ``last`` is the newest one that was begun to run on.
+def reverse_run(store: ResultStore, name: str, digest: str, ledgers: Path | None = None) -> RunInfo:
+    """Return a reverse watch by its run; ``last`` is one that was begun to run on.
+
+    Of several, ``last`` is the newest that is alive, or else the newest that has read something.
+
+    Parameters
+    ----------
+    ledgers
+        Folder of the watches' ledgers; None where what they have read does not count.
 
     Raises
     ------
@@ -144,18 +152,35 @@ def reverse_run(store: ResultStore, name: str, digest: str) -> RunInfo:
     PlanError
         it watched something else.
     """
-
-    def runs_on(one: RunInfo) -> bool:
-        return bool(one.facts.get("reverse")) and not one.facts.get(DRAIN)
-
-    run = named_run(store, name, StoredKind.TABLES, digest, suits=runs_on)
+    name = _last_reverse(store, digest, ledgers) if name == "last" else name
+    run = named_run(store, name, StoredKind.TABLES, digest)
     if not run.facts.get("reverse"):
         raise UsageError(
             f"run {run.run_id} is no reverse watch, so it does not know what was written on the target",
-            hint="Start one: migverify tables watch --reverse --since RUN",
+            hint=START_REVERSE,
         )
     refuse_other(run, digest, "Put the configuration back as it was, or start a new reverse watch.")
     return run
+
+
+def _last_reverse(store: ResultStore, digest: str, ledgers: Path | None) -> str:
+    runs = [
+        run for run in store.runs(RUNS_SEARCHED)
+        if run.kind is StoredKind.TABLES and run.facts.get("reverse") and not run.facts.get(DRAIN)
+    ]  # fmt: skip
+    if not runs:
+        raise UsageError(
+            f"the store holds no reverse watch that was begun to run on, among its newest {RUNS_SEARCHED:,} runs",
+            hint=START_REVERSE,
+        )
+
+    def rank(run: RunInfo) -> tuple[bool, bool, bool]:
+        # A watch that was refused at its start is the newest run, and knows nothing.
+        writer = writer_of(store.database, run.run_id) if run.finished is None else None
+        is_alive = writer is not None and writer.is_alive
+        return run.plan_hash == digest, is_alive, ledgers is None or has_read(ledgers / f"watch-{run.run_id}.db")
+
+    return max(runs, key=rank).run_id
 
 
 def find_loss(

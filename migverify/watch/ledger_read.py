@@ -87,6 +87,18 @@ def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> Le
     return LedgerState(read, notes, written, rounds)
 
 
+def has_read(path: Path) -> bool:
+    """Whether a ledger holds a position that a source was read to; False where no ledger can be read."""
+    if not path.is_file():
+        return False
+    try:
+        uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
+            return db.execute("SELECT 1 FROM progress").fetchone() is not None
+    except (OSError, sqlite3.Error):
+        return False
+
+
 def _written(path: Path) -> float:
     """Return when the file was written last; what is not in it yet is in its log, which an idle reader leaves empty."""
     log = path.with_name(path.name + "-wal")

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
@@ -29,6 +29,7 @@ from migverify.store import run_leases, schema
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables import loss as loss_module
+from migverify.tables.armed import forward_run
 from migverify.tables.loss import Loss, find_loss, reverse_run
 from migverify.tables.loss_sql import refuse_existing, turned, turned_diff, why_no_statement
 from migverify.tables.lost_keys import LostKeys
@@ -302,6 +303,46 @@ def test_a_run_that_is_no_reverse_watch_is_refused(world: World) -> None:
     with pytest.raises(UsageError, match="no reverse watch"):
         reverse_run(world.store, forward, "digest")
     assert reverse_run(world.store, "last", "digest").run_id == world.run
+
+
+def ledger_of(world: World, run: str, *, read: bool) -> None:
+    """Make the ledger of a run, which has read something or not."""
+    ledger = Ledger(world.path.with_name(f"watch-{run}.db"))
+    if read:
+        ledger.touch({}, {0: (tso_position(T0), 1)}, time.time())
+    ledger.close()
+
+
+def last(world: World) -> str:
+    return reverse_run(world.store, "last", "digest", world.path.parent).run_id
+
+
+def test_the_last_reverse_watch_is_the_one_that_is_alive_not_one_that_was_refused(world: World) -> None:
+    service = world.run
+    ledger_of(world, service, read=True)
+    world.run = world.start()  # refused at its start: no ledger, no end
+    end_process(world)
+    assert last(world) == service
+    ledger_of(world, world.run, read=False)
+    assert last(world) == service
+    another = world.start()  # it has just begun, and may be refused
+    assert last(world) == service
+    world.store.finish_run(service, Verdict.INCONCLUSIVE, {})
+    assert last(world) == another
+    world.store.finish_run(another, Verdict.INCONCLUSIVE, {})
+    assert last(world) == service  # the newest that read something
+    drained = world.start(drain=True)
+    ledger_of(world, drained, read=True)
+    assert last(world) == service
+
+
+def test_without_a_reverse_watch_the_error_says_how_to_start_one(tmp_path: Path) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path}/empty.db")) as store:
+        with pytest.raises(UsageError, match="no reverse watch") as caught:
+            reverse_run(store, "last", "digest", tmp_path)
+        assert "migverify tables watch --reverse --since RUN" in caught.value.hint
+        with pytest.raises(UsageError, match="no forward watch"):
+            forward_run(store, "last", "digest")
 
 
 # --- the ledger --------------------------------------------------------------------------------------------------
