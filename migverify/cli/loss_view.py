@@ -22,7 +22,9 @@ WORDS = {
     "missing_on_source": "missing on the source",
     "value_differs": "older on the source",
     "missing_on_target": "still on the source",
+    "order_unknown": "different on the source",
 }
+"""``order_unknown``: no write of the target to the key is without a proof, so the source may be the newer side."""
 
 NOT_SEEN = (
     "rows that were changed on the source by others than the feed after the watch proved them, unless the watch reads "
@@ -93,6 +95,7 @@ def _counts(counts: LossCounts) -> dict[str, Any]:
         "keys": counts.keys, "missing_on_source": counts.missing_on_source, "value_differs": counts.value_differs,
         "missing_on_target": counts.missing_on_target, "transactions_at_least": counts.transactions,
         "oldest": _stamp(counts.oldest), "no_write_known": counts.no_write,
+        "order_unknown": counts.order_unknown,
     }  # fmt: skip
 
 
@@ -175,10 +178,9 @@ def _headline(document: Mapping[str, Any]) -> str:
     least = "" if document["complete"] else "at least "
     oldest = document["oldest_seconds"]
     age = "" if oldest is None else f", the oldest write {oldest:,.0f} {plural(round(oldest), 'second')} ago"
-    return (
-        f"{document['verdict']}: {least}{amount(document['keys'], 'key')} of at least "
-        f"{amount(document['transactions_at_least'], 'transaction')} would be lost, {place}{age}"
-    )
+    transactions = document["transactions_at_least"]
+    written = f" of at least {amount(transactions, 'transaction')}" if transactions else ""
+    return f"{document['verdict']}: {least}{amount(document['keys'], 'key')}{written} would be lost, {place}{age}"
 
 
 def _nothing_lost(document: Mapping[str, Any]) -> str:
@@ -208,7 +210,8 @@ def _tables(document: Mapping[str, Any]) -> Iterator[str]:
     for table in document["tables"]:
         if not table["keys"]:
             continue
-        kinds = ", ".join(f"{table[kind]:,} {words}" for kind, words in WORDS.items() if table[kind])
+        numbers = {**table, "value_differs": table["value_differs"] - table["order_unknown"]}
+        kinds = ", ".join(f"{numbers[kind]:,} {words}" for kind, words in WORDS.items() if numbers[kind])
         line = f"{table['source']}: {amount(table['keys'], 'key')} ({kinds})"
         if table["no_write_known"]:
             line += f"; no write of the target is known for {table['no_write_known']:,} of them"
@@ -235,6 +238,8 @@ def _rows(document: Mapping[str, Any]) -> Iterator[str]:
         key = ", ".join("NULL" if part is None else part for part in row["key"])
         last = row["last_commit"]
         when = f", last written {last['text']}" if last else f", {row['origin']}"
-        yield f"  {row['table']}  {key}  {WORDS[row['kind']]}{when}"
+        is_unordered = row["kind"] == "value_differs" and (last is None or row["origin"] != "changefeed")
+        words = WORDS["order_unknown" if is_unordered else row["kind"]]
+        yield f"  {row['table']}  {key}  {words}{when}"
     if document["rows_left_out"]:
         yield f"  ... {amount(document['rows_left_out'], 'key')} more: --limit lists them, --out writes all"

@@ -155,6 +155,22 @@ def test_a_key_that_no_write_put_there_is_lost_too_and_has_no_commit(world: Worl
     found = world.loss()
     assert (found.counts.keys, found.counts.no_write, found.counts.oldest) == (1, 1, None)
     assert (found.counts.transactions, found.oldest_seconds) == (0, None)
+    assert next(loss_as_text(loss_as_dict(found, None, [], []))).startswith("MISMATCH: 1 key would be lost, as of tso:")
+
+
+def test_a_row_is_older_on_the_source_only_where_the_last_write_of_the_target_is_not_proved(world: World) -> None:
+    world.source, world.target = {"1": 1, "2": 1}, {"1": 2, "2": 2}
+    world.ledger.touch({(0, ("2",)): (1, 0, 0)}, {}, time.time(), origin="written on source")
+    world.write((T0 - SECOND, "1"))
+    lost = LostKeys()
+    found = world.loss(lost)
+    assert (found.counts.value_differs, found.counts.order_unknown) == (2, 1)
+    rows = [lost_key_as_dict(found.tables[0], key) for key in lost.lost(20)]
+    lines = list(loss_as_text(loss_as_dict(found, None, rows, [])))
+    kinds = "1 older on the source, 1 different on the source"
+    assert f"app.t: 2 keys ({kinds}); no write of the target is known for 1 of them" in lines
+    assert any(line.startswith("  app.t  1  older on the source, last written tso:") for line in lines)
+    assert "  app.t  2  different on the source, written on source" in lines
 
 
 @pytest.mark.parametrize(
