@@ -19,6 +19,7 @@ from migverify.changes.model import Position
 from migverify.changes.positions import parse_position, tso_time
 from migverify.config import Config
 from migverify.db.pool import SessionPool
+from migverify.db.reader import SidePlan
 from migverify.db.snapshot import current_timestamp
 from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
@@ -217,8 +218,7 @@ def find_loss(
     tables = []
     for number, entry in enumerate(planned_pairs(run).values()):
         gaps = table_gaps(number, state)
-        if watch.sweep is not None and not _is_swept(plans.get(number)):
-            gaps.append("it is not swept: it has no key by which both sides can be cut alike")
+        gaps += _unwatched(plans.get(number), watch)
         if number in with_keys:
             gaps += _read_pair(number, plans.get(number), config, pool, lost, rows)
         tables.append(
@@ -268,8 +268,20 @@ def _sweep_reach(run: RunInfo, state: LedgerState, plans: Mapping[int, PairPlan]
     return SweepReach(float(run.facts["sweep"]), min(known) if known and len(known) == len(moments) else None)
 
 
-def _is_swept(pair: PairPlan | None) -> bool:
-    return pair is not None and sweepable(pair)
+def _unwatched(pair: PairPlan | None, watch: WatchState) -> Iterator[str]:
+    """Yield why the watch does not see what is written to a pair."""
+    if watch.sweep is not None:
+        if pair is None or not sweepable(pair):
+            yield "it is not swept: it has no key by which both sides can be cut alike"
+    elif pair is not None and pair.target_side is not None and not _is_carried(pair.target_side):
+        yield (
+            "no changefeed carries its writes: the target's table has no primary key "
+            "and no unique key whose columns are all NOT NULL"
+        )
+
+
+def _is_carried(side: SidePlan) -> bool:
+    return bool(side.sql.key) and not any(column.nullable for column in side.sql.key)
 
 
 def began_at(store: ResultStore, run: RunInfo, name: str) -> Position | None:

@@ -220,6 +220,21 @@ def test_what_is_not_known_is_never_a_match(
     assert next(loss_as_text(document)).startswith("INCONCLUSIVE: it is not known what would be lost")
 
 
+@pytest.mark.parametrize("keyless", [True, False])
+def test_a_table_that_no_changefeed_carries_is_named_and_never_a_match(world: World, keyless: bool) -> None:
+    pair = world.pair = make_pair(nullable=True)
+    if keyless:
+        sql = replace(pair.target_side.sql, key=())
+        world.pair = replace(pair, target_side=replace(pair.target_side, sql=sql))
+    world.source = world.target = {"1": 1}
+    world.write((T0 - SECOND, "1"))
+    found = world.loss()
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "app.t: no changefeed carries its writes: the target's table has no primary key" in "; ".join(found.reasons)
+    world.source = {}
+    assert world.loss().verdict is Verdict.MISMATCH
+
+
 def end_process(world: World) -> None:
     """Let the process of the watch be one that has ended: its number was given again."""
     table, this = schema.runbook_leases, run_leases._this_process()
