@@ -22,7 +22,7 @@ from migverify.store.database import Database
 from migverify.store.leases import put_lease, read_lease
 from migverify.store.process import boot_id, has_ended, identity
 
-__all__ = ["LIFE", "Heartbeats", "LeaseHolder", "RunWriter", "claim", "writer_of"]
+__all__ = ["LIFE", "Heartbeats", "LeaseHolder", "RunProcess", "claim", "writer_of"]
 
 LIFE = 60.0
 """Seconds without a heartbeat after which a process of another machine counts as gone."""
@@ -45,7 +45,7 @@ class LeaseHolder:
 
 
 @dataclass(frozen=True, slots=True)
-class RunWriter:
+class RunProcess:
     """The process that wrote a run last, ``holder`` None where its lease cannot be read.
 
     ``heartbeat_seconds`` is how long ago it renewed its lease, by the clock of the store's database. ``is_alive`` says
@@ -90,7 +90,7 @@ def claim(connection: Connection, run_id: str, *, finished: bool) -> None:
     put_lease(connection, _key(run_id), epoch, 0, json.dumps(asdict(own)), known=row is not None)
 
 
-def writer_of(database: Database, run_id: str) -> RunWriter | None:
+def writer_of(database: Database, run_id: str) -> RunProcess | None:
     """Return the process that wrote a run last; None where the store has no lease of it.
 
     Raises
@@ -105,7 +105,7 @@ def writer_of(database: Database, run_id: str) -> RunWriter | None:
     holder = _holder_in(row.body)
     is_gone = holder is not None and has_ended(holder.host, holder.boot, holder.process, own_boot=_BOOT)
     is_alive = not is_gone and (row.age < LIFE or (holder is not None and _is_here(holder)))
-    return RunWriter(holder, row.age, is_alive)
+    return RunProcess(holder, row.age, is_alive)
 
 
 def _refuse_if_alive(run_id: str, holder: LeaseHolder | None, age: float) -> None:

@@ -25,7 +25,7 @@ from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.secrets import scrub
 from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
-from migverify.store.run_leases import RunWriter, writer_of
+from migverify.store.run_leases import RunProcess, writer_of
 from migverify.tables.diff import PairReader, Texts, read_rows, rows_at_once
 from migverify.tables.lost_keys import LossCounts, LostKeys
 from migverify.tables.outcome import verdict_of
@@ -89,7 +89,7 @@ class WatchState:
     unproved: int
     ended: float | None
     sweep: SweepReach | None = None
-    writer: RunWriter | None = None
+    writer: RunProcess | None = None
 
     @property
     def unread_seconds(self) -> float | None:
@@ -324,7 +324,7 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
             yield _uncovered(text) if kind == "uncovered" else f"{kind}: {text}"
 
 
-def _why_gone(writer: RunWriter | None) -> str:
+def _why_gone(writer: RunProcess | None) -> str:
     if writer is None:
         return "the store does not know its process"
     return f"{writer} has ended, or sends no heartbeats (the last one {writer.heartbeat_seconds:.0f} seconds ago)"
