@@ -19,7 +19,6 @@ from migverify.changes.model import Position
 from migverify.changes.positions import parse_position, tso_time
 from migverify.config import Config
 from migverify.db.pool import SessionPool
-from migverify.db.reader import SidePlan
 from migverify.db.snapshot import current_timestamp
 from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
@@ -35,6 +34,7 @@ from migverify.tables.sweep import rounds_of
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_check import differing_rows
 from migverify.tables.watch_ranges import sweepable
+from migverify.tables.watch_status import uncarried
 from migverify.tables.watch_streams import position_of_run
 from migverify.watch.ledger import NO_PAIR
 from migverify.watch.ledger_read import LedgerState, UnprovedKey, has_read, read_ledger
@@ -273,15 +273,8 @@ def _unwatched(pair: PairPlan | None, watch: WatchState) -> Iterator[str]:
     if watch.sweep is not None:
         if pair is None or not sweepable(pair):
             yield "it is not swept: it has no key by which both sides can be cut alike"
-    elif pair is not None and pair.target_side is not None and not _is_carried(pair.target_side):
-        yield (
-            "no changefeed carries its writes: the target's table has no primary key "
-            "and no unique key whose columns are all NOT NULL"
-        )
-
-
-def _is_carried(side: SidePlan) -> bool:
-    return bool(side.sql.key) and not any(column.nullable for column in side.sql.key)
+    elif pair is not None and (why := uncarried(pair)):
+        yield why
 
 
 def began_at(store: ResultStore, run: RunInfo, name: str) -> Position | None:
