@@ -22,7 +22,15 @@ WORDS = {
     "missing_on_source": "missing on the source",
     "value_differs": "older on the source",
     "missing_on_target": "still on the source",
+    "order_unknown": "different on the source",
 }
+"""``order_unknown``: no write of the target to the key is without a proof, so the source may be the newer side."""
+
+NOT_SEEN = (
+    "rows that were changed on the source by others than the feed after the watch proved them, unless the watch reads "
+    "the source's binlog (reverse.old_side)",
+)
+"""What no loss counts."""
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------
@@ -41,11 +49,11 @@ def loss_as_dict(
         "run": loss.run_id, "verdict": loss.verdict.value, "complete": not loss.reasons,
         "as_of": _stamp(watch.read), "read_at": _stamp(watch.now), "began": _stamp(watch.began),
         "unread_seconds": watch.unread_seconds, "max_unread": loss.max_unread,
-        "watch": _watch(watch, loss.max_unread),
+        "watch": _watch(watch), "sweep_minutes": watch.sweep.minutes if watch.sweep else None,
         **_counts(loss.counts), "oldest_seconds": loss.oldest_seconds,
         "amounts": [_amount(one) for one in amounts.sums()] if amounts is not None else [],
         "amounts_unstated": list(amounts.unstated) if amounts is not None else ["no rule was named (--rules)"],
-        "reasons": list(loss.reasons), "tables": tables, "tables_watched": len(loss.tables),
+        "reasons": list(loss.reasons), "not_seen": list(NOT_SEEN), "tables": tables, "tables_watched": len(loss.tables),
         "rows": list(rows), "rows_left_out": loss.counts.keys - len(rows),
         "sql": [_script(script) for script in scripts],
     }  # fmt: skip
@@ -57,16 +65,19 @@ def armed_as_dict(found: ArmedRollback, max_unread: float) -> dict[str, Any]:
     return {
         "run": found.reverse, "forward": found.forward, "verdict": found.verdict.value, "as_of": _stamp(watch.read),
         "read_at": _stamp(watch.now), "began": _stamp(watch.began), "unread_seconds": watch.unread_seconds,
-        "max_unread": max_unread, "watch": _watch(watch, max_unread),
+        "max_unread": max_unread, "watch": _watch(watch),
         "unread_rows": None if unread is None else unread.rows,
         "unread_statements": None if unread is None else unread.statements,
         "reasons": [*found.problems, *found.unknown],
     }  # fmt: skip
 
 
-def _watch(watch: WatchState, max_unread: float) -> dict[str, Any]:
+def _watch(watch: WatchState) -> dict[str, Any]:
+    writer = watch.writer
+    holder = writer.holder if writer is not None else None
     return {
-        "alive": watch.is_alive(max_unread), "progress_seconds": watch.progress_seconds,
+        "alive": watch.is_alive, "host": holder.host if holder else None, "pid": holder.pid if holder else None,
+        "heartbeat_seconds": writer.heartbeat_seconds if writer else None, "progress_seconds": watch.progress_seconds,
         "unproved_keys": watch.unproved, "drained": watch.unproved == 0, "ended": watch.ended,
     }  # fmt: skip
 
@@ -84,6 +95,7 @@ def _counts(counts: LossCounts) -> dict[str, Any]:
         "keys": counts.keys, "missing_on_source": counts.missing_on_source, "value_differs": counts.value_differs,
         "missing_on_target": counts.missing_on_target, "transactions_at_least": counts.transactions,
         "oldest": _stamp(counts.oldest), "no_write_known": counts.no_write,
+        "order_unknown": counts.order_unknown,
     }  # fmt: skip
 
 
@@ -135,6 +147,8 @@ def loss_as_text(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"SQL: no statement for {amount(number, 'key')}: {why}"
     for reason in document["reasons"]:
         yield f"not known: {reason}"
+    for what in document["not_seen"]:
+        yield f"not seen: {what}"
 
 
 def armed_as_text(document: Mapping[str, Any]) -> Iterator[str]:
@@ -156,16 +170,23 @@ def armed_as_text(document: Mapping[str, Any]) -> Iterator[str]:
 def _headline(document: Mapping[str, Any]) -> str:
     as_of = document["as_of"]
     place = f"as of {as_of['text']}" if as_of else "as of no place yet"
+    if document["sweep_minutes"]:
+        place = f"read at {document['read_at']['text']}"
     if not document["keys"]:
-        what = "nothing would be lost" if document["complete"] else "it is not known what would be lost"
+        what = _nothing_lost(document) if document["complete"] else "it is not known what would be lost"
         return f"{document['verdict']}: {what}, {place}"
     least = "" if document["complete"] else "at least "
     oldest = document["oldest_seconds"]
     age = "" if oldest is None else f", the oldest write {oldest:,.0f} {plural(round(oldest), 'second')} ago"
-    return (
-        f"{document['verdict']}: {least}{amount(document['keys'], 'key')} of at least "
-        f"{amount(document['transactions_at_least'], 'transaction')} would be lost, {place}{age}"
-    )
+    transactions = document["transactions_at_least"]
+    written = f" of at least {amount(transactions, 'transaction')}" if transactions else ""
+    return f"{document['verdict']}: {least}{amount(document['keys'], 'key')}{written} would be lost, {place}{age}"
+
+
+def _nothing_lost(document: Mapping[str, Any]) -> str:
+    began = document["began"]
+    since = f"since {began['text']}" if began else "since the watch began"
+    return f"no key written on the target {since} is missing or older on the source"
 
 
 def _places(document: Mapping[str, Any]) -> Iterator[str]:
@@ -176,6 +197,8 @@ def _places(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"unread: {unread:.1f} seconds of writes after that are not known.{since}"
     state = "alive" if watch["alive"] else "ended" if watch["ended"] else "not alive"
     drained = "drained" if watch["drained"] else f"{amount(watch['unproved_keys'], 'key')} not proved"
+    if watch["alive"] and watch["pid"] is not None:
+        state += f" (process {watch['pid']} on {watch['host']})"
     yield (
         f"watch {document['run']}: {state}, wrote its ledger {watch['progress_seconds']:.1f} seconds ago, {drained}"
     )  # fmt: skip
@@ -187,7 +210,8 @@ def _tables(document: Mapping[str, Any]) -> Iterator[str]:
     for table in document["tables"]:
         if not table["keys"]:
             continue
-        kinds = ", ".join(f"{table[kind]:,} {words}" for kind, words in WORDS.items() if table[kind])
+        numbers = {**table, "value_differs": table["value_differs"] - table["order_unknown"]}
+        kinds = ", ".join(f"{numbers[kind]:,} {words}" for kind, words in WORDS.items() if numbers[kind])
         line = f"{table['source']}: {amount(table['keys'], 'key')} ({kinds})"
         if table["no_write_known"]:
             line += f"; no write of the target is known for {table['no_write_known']:,} of them"
@@ -214,6 +238,8 @@ def _rows(document: Mapping[str, Any]) -> Iterator[str]:
         key = ", ".join("NULL" if part is None else part for part in row["key"])
         last = row["last_commit"]
         when = f", last written {last['text']}" if last else f", {row['origin']}"
-        yield f"  {row['table']}  {key}  {WORDS[row['kind']]}{when}"
+        is_unordered = row["kind"] == "value_differs" and (last is None or row["origin"] != "changefeed")
+        words = WORDS["order_unknown" if is_unordered else row["kind"]]
+        yield f"  {row['table']}  {key}  {words}{when}"
     if document["rows_left_out"]:
         yield f"  ... {amount(document['rows_left_out'], 'key')} more: --limit lists them, --out writes all"

@@ -35,7 +35,7 @@ EPILOG = examples(
 
 
 def loss(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A reverse watch; `last`: the newest.")] = "last",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A reverse watch; `last`: the one that is alive.")] = "last",
     config: ConfigOption = DEFAULT_CONFIG,
     max_unread: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="With more seconds of unread writes, nothing is proved.")
@@ -59,8 +59,9 @@ def loss(
 ) -> None:
     """State what would be lost by going back to the source now: keys of the target whose writes it does not hold.
 
-    Exit 0 nothing would be lost as of the stated TSO, 1 rows would be lost, 3 not known (the watch is not alive, the
-    changefeed was not read far enough, a table is not comparable now).
+    Exit 0 no key written on the target since the watch began is missing or older on the source, as of the stated TSO; 1
+    rows would be lost; 3 not known (the watch is not alive, the changefeed was not read far enough or there is none, a
+    table is not comparable now).
     """
     from migverify.cli.loss_view import loss_as_dict, loss_as_text
     from migverify.cli.report import open_run_store
@@ -81,9 +82,10 @@ def loss(
         closing(SessionPool(secrets)) as pool,
         closing(LostKeys()) as lost,
     ):
-        watch = reverse_run(opened, run, prepared.digest)
+        ledgers = ledger_folder(loaded)
+        watch = reverse_run(opened, run, prepared.digest, ledgers)
         amounts = _amounts(rules, rule, loaded, prepared)
-        ledger = ledger_folder(loaded) / f"watch-{watch.run_id}.db"
+        ledger = ledgers / f"watch-{watch.run_id}.db"
         found, plans = find_loss(prepared, loaded, opened, watch, ledger, pool, lost, amounts, max_unread)
         scripts = write_carry_sql(sql, found, plans, lost, loaded, pool) if sql is not None else []
         if out is not None:
@@ -102,7 +104,7 @@ ARMED_EPILOG = examples("migverify tables armed", "migverify tables armed --forw
 
 
 def armed(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A reverse watch; `last`: the newest.")] = "last",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A reverse watch; `last`: the one that is alive.")] = "last",
     forward: Annotated[
         str, typer.Option(metavar="RUN", help="The forward watch that it takes over from; `last`: the newest.")
     ] = "last",
@@ -130,9 +132,10 @@ def armed(
         closing(open_run_store(store, config)) as opened,
         closing(SessionPool(secrets)) as pool,
     ):
-        reverse = reverse_run(opened, run, prepared.digest)
+        ledgers = ledger_folder(loaded)
+        reverse = reverse_run(opened, run, prepared.digest, ledgers)
         before = forward_run(opened, forward, prepared.digest)
-        ledger = ledger_folder(loaded) / f"watch-{reverse.run_id}.db"
+        ledger = ledgers / f"watch-{reverse.run_id}.db"
         found = ask_armed(prepared, loaded, secrets, opened, before, reverse, ledger, pool, max_unread)
     document = armed_as_dict(found, max_unread)
     if as_json:

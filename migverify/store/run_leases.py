@@ -22,7 +22,7 @@ from migverify.store.database import Database
 from migverify.store.leases import put_lease, read_lease
 from migverify.store.process import boot_id, has_ended, identity
 
-__all__ = ["LIFE", "Heartbeats", "LeaseHolder", "claim"]
+__all__ = ["LIFE", "Heartbeats", "LeaseHolder", "RunProcess", "claim", "writer_of"]
 
 LIFE = 60.0
 """Seconds without a heartbeat after which a process of another machine counts as gone."""
@@ -42,6 +42,22 @@ class LeaseHolder:
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunProcess:
+    """The process that wrote a run last, ``holder`` None where its lease cannot be read.
+
+    ``heartbeat_seconds`` is how long ago it renewed its lease, by the clock of the store's database. ``is_alive`` says
+    that it has not ended for certain: on this machine it exists, on another one its heartbeat is recent.
+    """
+
+    holder: LeaseHolder | None
+    heartbeat_seconds: float
+    is_alive: bool
+
+    def __str__(self) -> str:
+        return str(self.holder or "another process")
 
 
 def _this_process() -> LeaseHolder:
@@ -72,6 +88,24 @@ def claim(connection: Connection, run_id: str, *, finished: bool) -> None:
         _refuse_if_alive(run_id, holder, row.age)
     epoch = 0 if row is None else row.epoch + 1
     put_lease(connection, _key(run_id), epoch, 0, json.dumps(asdict(own)), known=row is not None)
+
+
+def writer_of(database: Database, run_id: str) -> RunProcess | None:
+    """Return the process that wrote a run last; None where the store has no lease of it.
+
+    Raises
+    ------
+    StoreError
+        the store cannot be read.
+    """
+    action = f"cannot read the lease of run {run_id} from"
+    row = database.read(action, lambda connection: read_lease(connection, _key(run_id), locked=False))
+    if row is None:
+        return None
+    holder = _holder_in(row.body)
+    is_gone = holder is not None and has_ended(holder.host, holder.boot, holder.process, own_boot=_BOOT)
+    is_alive = not is_gone and (row.age < LIFE or (holder is not None and _is_here(holder)))
+    return RunProcess(holder, row.age, is_alive)
 
 
 def _refuse_if_alive(run_id: str, holder: LeaseHolder | None, age: float) -> None:

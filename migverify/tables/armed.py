@@ -17,9 +17,9 @@ from migverify.db.pool import SessionPool
 from migverify.errors import ChangeError, PlanError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.secrets import scrub
-from migverify.store.results import ResultStore, named_run
+from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
 from migverify.tables.handover import UnreadChanges, read_unread
-from migverify.tables.loss import WatchState, table_gaps, watch_gaps, watch_state
+from migverify.tables.loss import WatchState, plans_of, table_gaps, watch_gaps, watch_state
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables
 from migverify.tables.recheck import planned_pairs, refuse_other
@@ -63,6 +63,11 @@ def forward_run(store: ResultStore, name: str, digest: str) -> RunInfo:
     def suits(run: RunInfo) -> bool:
         return bool(run.facts.get("watch")) and not run.facts.get("reverse")
 
+    if name == "last" and not any(run.kind is StoredKind.TABLES and suits(run) for run in store.runs(RUNS_SEARCHED)):
+        raise UsageError(
+            f"the store holds no forward watch among its newest {RUNS_SEARCHED:,} runs",
+            hint="Start one: migverify tables watch --since RUN",
+        )
     run = named_run(store, name, StoredKind.TABLES, digest, suits=suits)
     if not suits(run):
         raise UsageError(f"run {run.run_id} is no forward watch", hint="`last` takes the newest one.")
@@ -90,7 +95,7 @@ def ask_armed(
     """
     sizes: list[int] = []
     state = read_ledger(ledger, lambda keys: sizes.append(len(keys)))
-    watch = watch_state(config, store, reverse, state, pool, sum(sizes))
+    watch = watch_state(config, store, reverse, state, pool, sum(sizes), plans_of(prepared, reverse))
     unread, why = _unread(prepared, config, secrets, forward, pool)
     problems = list(_order(config, forward, watch))
     if unread is not None and (unread.rows or unread.statements):

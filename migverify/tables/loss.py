@@ -23,23 +23,28 @@ from migverify.db.snapshot import current_timestamp
 from migverify.errors import EndpointError, ReadError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.secrets import scrub
-from migverify.store.results import ResultStore, named_run
+from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
+from migverify.store.run_leases import RunProcess, writer_of
 from migverify.tables.diff import PairReader, Texts, read_rows, rows_at_once
 from migverify.tables.lost_keys import LossCounts, LostKeys
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables, rules_of
 from migverify.tables.recheck import carried_from, planned_pairs, refuse_other
+from migverify.tables.sweep import rounds_of
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_check import differing_rows
+from migverify.tables.watch_ranges import sweepable
+from migverify.tables.watch_status import uncarried
 from migverify.tables.watch_streams import position_of_run
 from migverify.watch.ledger import NO_PAIR
-from migverify.watch.ledger_read import LedgerState, UnprovedKey, read_ledger
+from migverify.watch.ledger_read import LedgerState, UnprovedKey, has_read, read_ledger
 from migverify.watch.run import DRAIN
 from migverify.watch.touched import form_of
 
 KEYS_AT_ONCE = 500
 MAX_UNREAD = 10.0
 """Default of how many seconds of writes may be unknown."""
+START_REVERSE = "Start one: migverify tables watch --reverse --since RUN"
 TARGET_SOURCE = 0
 """Number of the target's stream in the ledger of a reverse watch: it has one."""
 
@@ -57,12 +62,24 @@ class LostRows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SweepReach:
+    """What a watch without a changefeed knows: each range is compared again within so many minutes.
+
+    ``since`` is the oldest moment (TSO) as of which a range was compared last, None before every table was compared.
+    """
+
+    minutes: float
+    since: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class WatchState:
     """How far the reverse watch is.
 
     ``began`` and ``read`` are timestamps (TSO) of the target: from where on and up to where its writes are known, None
     while nothing was read. ``now`` is the target's timestamp at the same moment. ``progress_seconds`` is how long ago
-    the watch wrote its ledger. ``ended`` says since when it is over, as Unix time.
+    the watch wrote its ledger. ``ended`` says since when it is over, as Unix time. ``sweep`` is given where no
+    changefeed shows what is written; then ``read`` is None. ``writer`` is the process of the watch.
     """
 
     began: int | None
@@ -71,15 +88,18 @@ class WatchState:
     progress_seconds: float
     unproved: int
     ended: float | None
+    sweep: SweepReach | None = None
+    writer: RunProcess | None = None
 
     @property
     def unread_seconds(self) -> float | None:
         """Seconds of writes that are not known yet."""
         return None if self.read is None else max(0.0, tso_time(self.now) - tso_time(self.read))
 
-    def is_alive(self, max_unread: float) -> bool:
-        """Whether it runs, and wrote its ledger within so many seconds."""
-        return self.ended is None and self.progress_seconds <= max_unread
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended, by its process; its changefeed may be silent."""
+        return self.ended is None and self.writer is not None and self.writer.is_alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +136,15 @@ class Loss:
         return (*self.unknown, *(f"{table.source}: {why}" for table in self.tables for why in table.unknown))
 
 
-def reverse_run(store: ResultStore, name: str, digest: str) -> RunInfo:
-    """Return a reverse watch by its run; ``last`` is the newest one that was begun to run on.
+def reverse_run(store: ResultStore, name: str, digest: str, ledgers: Path | None = None) -> RunInfo:
+    """Return a reverse watch by its run; ``last`` is one that was begun to run on.
+
+    Of several, ``last`` is the newest that is alive, or else the newest that has read something.
+
+    Parameters
+    ----------
+    ledgers
+        Folder of the watches' ledgers; None where what they have read does not count.
 
     Raises
     ------
@@ -126,18 +153,35 @@ def reverse_run(store: ResultStore, name: str, digest: str) -> RunInfo:
     PlanError
         it watched something else.
     """
-
-    def runs_on(one: RunInfo) -> bool:
-        return bool(one.facts.get("reverse")) and not one.facts.get(DRAIN)
-
-    run = named_run(store, name, StoredKind.TABLES, digest, suits=runs_on)
+    name = _last_reverse(store, digest, ledgers) if name == "last" else name
+    run = named_run(store, name, StoredKind.TABLES, digest)
     if not run.facts.get("reverse"):
         raise UsageError(
             f"run {run.run_id} is no reverse watch, so it does not know what was written on the target",
-            hint="Start one: migverify tables watch --reverse --since RUN",
+            hint=START_REVERSE,
         )
     refuse_other(run, digest, "Put the configuration back as it was, or start a new reverse watch.")
     return run
+
+
+def _last_reverse(store: ResultStore, digest: str, ledgers: Path | None) -> str:
+    runs = [
+        run for run in store.runs(RUNS_SEARCHED)
+        if run.kind is StoredKind.TABLES and run.facts.get("reverse") and not run.facts.get(DRAIN)
+    ]  # fmt: skip
+    if not runs:
+        raise UsageError(
+            f"the store holds no reverse watch that was begun to run on, among its newest {RUNS_SEARCHED:,} runs",
+            hint=START_REVERSE,
+        )
+
+    def rank(run: RunInfo) -> tuple[bool, bool, bool]:
+        # A watch that was refused at its start is the newest run, and knows nothing.
+        writer = writer_of(store.database, run.run_id) if run.finished is None else None
+        is_alive = writer is not None and writer.is_alive
+        return run.plan_hash == digest, is_alive, ledgers is None or has_read(ledgers / f"watch-{run.run_id}.db")
+
+    return max(runs, key=rank).run_id
 
 
 def find_loss(
@@ -168,14 +212,13 @@ def find_loss(
         the ledger cannot be read.
     """
     state = read_ledger(ledger, lost.add_unproved)
-    watch = watch_state(config, store, run, state, pool, lost.count_unproved())
-    by_id = {pair.id: pair for pair in prepared.pairs()}
-    planned = list(planned_pairs(run).values())
-    plans = {n: by_id[str(entry["id"])] for n, entry in enumerate(planned) if str(entry["id"]) in by_id}
+    plans = plans_of(prepared, run)
+    watch = watch_state(config, store, run, state, pool, lost.count_unproved(), plans)
     with_keys = set(lost.pairs())
     tables = []
-    for number, entry in enumerate(planned):
+    for number, entry in enumerate(planned_pairs(run).values()):
         gaps = table_gaps(number, state)
+        gaps += _unwatched(plans.get(number), watch)
         if number in with_keys:
             gaps += _read_pair(number, plans.get(number), config, pool, lost, rows)
         tables.append(
@@ -190,18 +233,48 @@ def find_loss(
     return Loss(run.run_id, verdict, watch, counts, tuple(tables), unknown, max_unread), plans
 
 
+def plans_of(prepared: PreparedTables, run: RunInfo) -> dict[int, PairPlan]:
+    """Return the plan of each pair of a watch by its number in the ledger, where it can be read now."""
+    by_id = {pair.id: pair for pair in prepared.pairs()}
+    ids = [str(entry["id"]) for entry in planned_pairs(run).values()]
+    return {number: by_id[pair] for number, pair in enumerate(ids) if pair in by_id}
+
+
 def watch_state(
-    config: Config, store: ResultStore, run: RunInfo, state: LedgerState, pool: SessionPool, unproved: int
-) -> WatchState:
+    config: Config, store: ResultStore, run: RunInfo, state: LedgerState, pool: SessionPool, unproved: int,
+    plans: Mapping[int, PairPlan],
+) -> WatchState:  # fmt: skip
     """Return how far a reverse watch is, by its ledger and the clock of the target."""
     with pool.session(config.target) as session:
         now = current_timestamp(session)
-    read = state.read.get(TARGET_SOURCE)
+    sweep = _sweep_reach(run, state, plans)
+    # The ledger of a sweep holds the time of the target, not a place up to which changes were read.
+    read = state.read.get(TARGET_SOURCE) if sweep is None else None
     began = began_at(store, run, config.target.name)
     return WatchState(
         began.offset if began is not None else None, read.offset if read is not None else None, now,
-        max(0.0, time.time() - state.written), unproved, run.finished,
+        max(0.0, time.time() - state.written), unproved, run.finished, sweep,
+        writer_of(store.database, run.run_id),
     )  # fmt: skip
+
+
+def _sweep_reach(run: RunInfo, state: LedgerState, plans: Mapping[int, PairPlan]) -> SweepReach | None:
+    """Return how far the rounds of a watch without a changefeed are; None for a watch with one."""
+    if not run.facts.get("sweep"):
+        return None
+    swept = [number for number, pair in plans.items() if sweepable(pair)]
+    moments = [rounds_of(state.rounds[number]).oldest if number in state.rounds else None for number in swept]
+    known = [moment for moment in moments if moment is not None]
+    return SweepReach(float(run.facts["sweep"]), min(known) if known and len(known) == len(moments) else None)
+
+
+def _unwatched(pair: PairPlan | None, watch: WatchState) -> Iterator[str]:
+    """Yield why the watch does not see what is written to a pair."""
+    if watch.sweep is not None:
+        if pair is None or not sweepable(pair):
+            yield "it is not swept: it has no key by which both sides can be cut alike"
+    elif pair is not None and (why := uncarried(pair)):
+        yield why
 
 
 def began_at(store: ResultStore, run: RunInfo, name: str) -> Position | None:
@@ -220,14 +293,21 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
     """Yield why a reverse watch does not know every write of the target, but for the last ``max_unread`` seconds."""
     if watch.ended is not None:
         yield f"watch {run.run_id} has ended ({run.verdict}): what was written since is not known"
-    elif not watch.is_alive(max_unread):
+    elif not watch.is_alive:
         yield (
-            f"watch {run.run_id} is not alive: it wrote its ledger {watch.progress_seconds:.0f} seconds ago; "
+            f"watch {run.run_id} is not alive: {_why_gone(watch.writer)}; "
             f"go on with: migverify tables watch --reverse --resume {run.run_id}"
         )
-    if watch.unread_seconds is None:
+    if watch.sweep is not None:
+        yield _sweep_gap(watch.sweep, watch.now)
+    elif watch.unread_seconds is None:
         yield "nothing was read from the changefeed yet"
     elif watch.unread_seconds > max_unread:
+        if watch.is_alive and watch.progress_seconds > max_unread:
+            yield (
+                f"the changefeed has been silent for {watch.progress_seconds:.0f} seconds: the watch is alive, and "
+                "received nothing from it"
+            )
         yield (
             f"the changefeed was read to {watch.unread_seconds:.0f} seconds ago: what was written since is not known "
             f"(at most {max_unread:g} seconds may be unread)"
@@ -235,6 +315,20 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
     for number, kind, text in state.notes:
         if number < 0:
             yield _uncovered(text) if kind == "uncovered" else f"{kind}: {text}"
+
+
+def _why_gone(writer: RunProcess | None) -> str:
+    if writer is None:
+        return "the store does not know its process"
+    return f"{writer} has ended, or sends no heartbeats (the last one {writer.heartbeat_seconds:.0f} seconds ago)"
+
+
+def _sweep_gap(sweep: SweepReach, now: int) -> str:
+    bound = f"without a changefeed only the bound of the sweep is known ({sweep.minutes:g} minutes)"
+    if sweep.since is None:
+        return f"{bound}, and not every table was compared yet"
+    minutes = max(0.0, tso_time(now) - tso_time(sweep.since)) / 60
+    return f"{bound}: rows that were written on the target in the last {minutes:.1f} minutes are not seen"
 
 
 def _uncovered(text: str) -> str:

@@ -42,7 +42,8 @@ class LossCounts:
 
     ``transactions`` counts distinct commit timestamps of last writes; earlier transactions of the same keys are not
     counted, so it is a lower bound. ``oldest`` is the first commit timestamp of a write that is not proved, None where
-    none is known. ``no_write`` counts keys that no write of the target put there.
+    none is known. ``no_write`` counts keys that no write of the target put there. ``order_unknown`` counts those
+    of them that have other values on both sides: which side was written later is not known.
     """
 
     keys: int = 0
@@ -52,6 +53,7 @@ class LossCounts:
     transactions: int = 0
     oldest: int | None = None
     no_write: int = 0
+    order_unknown: int = 0
 
 
 class LostKeys:
@@ -98,7 +100,8 @@ class LostKeys:
         kinds = ",".join(f"coalesce(sum(kind='{kind.value}'),0)" for kind in _KINDS)
         row = self._read(
             f"SELECT count(*),{kinds},count(DISTINCT CASE WHEN last>0 THEN last END),"  # noqa: S608 - own words
-            f"min(CASE WHEN since>0 THEN since END),coalesce(sum(origin<>''),0) FROM lost{where}",
+            f"min(CASE WHEN since>0 THEN since END),coalesce(sum(origin<>''),0),"
+            f"coalesce(sum(kind='value_differs' AND (origin<>'' OR last=0)),0) FROM lost{where}",
             values,
         )[0]
         return LossCounts(*row)

@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -43,12 +43,14 @@ class LedgerState:
     """What a ledger says beside its keys, of the same moment as they.
 
     ``read`` holds the position that each source was read to. ``written`` is the Unix time at which the watch wrote the
-    file last. ``notes`` are (pair, kind, text).
+    file last. ``notes`` are (pair, kind, text). ``rounds`` says per pair how far a sweep is, for
+    ``sweep.rounds_of``.
     """
 
     read: dict[int, Position]
     notes: tuple[tuple[int, str, str], ...]
     written: float
+    rounds: dict[int, str] = field(default_factory=dict)
 
 
 def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> LedgerState:
@@ -74,6 +76,7 @@ def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> Le
                 for source, file, offset, gtids in db.execute("SELECT source,file,offset,gtids FROM progress")
             }
             notes = tuple((int(p), str(k), str(t)) for p, k, t in db.execute("SELECT pair,kind,text FROM note"))
+            rounds = {int(pair): str(text) for pair, text in db.execute("SELECT pair,state FROM round")}
             cursor = db.execute("SELECT pair,key,since,seq,first,origin FROM touched ORDER BY pair,key")
             while rows := cursor.fetchmany(AT_ONCE):
                 take([UnprovedKey(int(r[0]), tuple(json.loads(r[1])), int(r[2]), int(r[3]), float(r[4]), str(r[5]))
@@ -81,7 +84,19 @@ def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> Le
             db.execute("COMMIT")
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"ledger {path}: {error}", hint="Is this the ledger of a watch of this release?") from error
-    return LedgerState(read, notes, written)
+    return LedgerState(read, notes, written, rounds)
+
+
+def has_read(path: Path) -> bool:
+    """Whether a ledger holds a position that a source was read to; False where no ledger can be read."""
+    if not path.is_file():
+        return False
+    try:
+        uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
+            return db.execute("SELECT 1 FROM progress").fetchone() is not None
+    except (OSError, sqlite3.Error):
+        return False
 
 
 def _written(path: Path) -> float:

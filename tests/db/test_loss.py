@@ -16,14 +16,13 @@ from typing import Any, ClassVar
 import pytest
 
 from migverify.changes.model import Begin, Commit, DecodedTable, Idle, Item, Op, Position, Rows
-from migverify.changes.positions import tso_position, tso_time
+from migverify.changes.positions import shown_timestamp, tso_position, tso_time
 from migverify.config import Config, load_config
 from migverify.db.session import Session
 from migverify.db.snapshot import current_timestamp
 from migverify.model import Verdict
 from migverify.store.open import open_store
 from migverify.tables import watch_run
-from migverify.tables.loss import timestamp_text
 from migverify.tables.prepare import prepared_run
 from migverify.tables.repair_files import transactions
 from migverify.tables.watch_run import TablesWatchRequest, watch_tables
@@ -145,7 +144,7 @@ class WrittenCommits:
 
     def shown(self, ordinal: int, like: Position | None) -> str:
         del like
-        return timestamp_text(ordinal)
+        return shown_timestamp(ordinal)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import threading
@@ -222,6 +223,27 @@ def test_a_marker_tells_a_lost_row_in_a_write_stop(paid: Databases, tmp_path: Pa
         stopped.set()
         carrier.join()
     assert diverged(watch.lines[-1]) == 1
+
+
+def test_what_would_be_lost_is_known_to_the_bound_of_the_rounds(paid: Databases, tmp_path: Path) -> None:
+    config = config_of(paid, tmp_path)
+    ask = ("tables", "loss", "--config", str(config), "--json")
+    with connect(paid.pair.target, paid.name) as target, target.cursor() as cursor:
+        watch = sweep(config)
+        watch.wait_for(lambda s: s["sweep"]["rounds"] >= 2)
+        code, out, err = migverify(*ask)
+        assert code == 3, (out, err)
+        clean = json.loads(out)
+        assert (clean["keys"], clean["complete"], clean["as_of"], clean["watch"]["alive"]) == (0, False, None, True)
+        assert "without a changefeed only the bound of the sweep is known" in "; ".join(clean["reasons"])
+        cursor.execute("UPDATE pay SET note='lost' WHERE id=7")
+        target.commit()
+        watch.wait_for(lambda s: sum(table["doubt"] + table["diverged"] for table in s["tables"]) > 0)
+        code, out, err = migverify(*ask)
+        assert code == 1, (out, err)
+        assert [row["key"] for row in json.loads(out)["rows"]] == [["7"]]
+        watch.stop(signal.SIGKILL)
+        assert json.loads(migverify(*ask)[1])["watch"]["alive"] is False
 
 
 def test_a_bound_that_cannot_be_held_is_refused(paid: Databases, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from migverify.store import schema as t
 from migverify.store.leases import read_lease
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
-from migverify.store.run_leases import LIFE, LeaseHolder, _this_process
+from migverify.store.run_leases import LIFE, LeaseHolder, _this_process, writer_of
 
 _CHILD = """
 import sys, time
@@ -69,6 +69,33 @@ def held_by(store: ResultStore, run: str, holder: LeaseHolder | str, age: float 
 
 def new_run(store: ResultStore) -> str:
     return store.start_run("tables verify", "h", {}, {}, kind=StoredKind.TABLES)
+
+
+def test_the_writer_of_a_run_is_alive_until_it_is_killed(store: ResultStore, tmp_path: Path) -> None:
+    with writing(tmp_path) as (child, run):
+        writer = writer_of(store.database, run)
+        assert writer is not None
+        assert (str(writer), writer.is_alive) == (f"process {child.pid} on {socket.gethostname()}", True)
+        assert writer.heartbeat_seconds < LIFE
+        child.kill()
+        child.wait()
+        writer = writer_of(store.database, run)
+        assert writer is not None
+        assert not writer.is_alive
+
+
+@pytest.mark.parametrize(("age", "is_alive"), [(LIFE / 2, True), (LIFE * 2, False)])
+def test_a_writer_elsewhere_is_alive_by_its_heartbeat(store: ResultStore, age: float, is_alive: bool) -> None:
+    for holder in (replace(_this_process(), host="elsewhere"), "a lease of another release"):
+        run = new_run(store)
+        held_by(store, run, holder, age)
+        writer = writer_of(store.database, run)
+        assert writer is not None
+        assert writer.is_alive is is_alive
+
+
+def test_a_run_without_a_lease_has_no_known_writer(store: ResultStore) -> None:
+    assert writer_of(store.database, "none") is None
 
 
 def test_a_run_whose_process_lives_is_not_taken_over_and_after_kill_9_it_is_at_once(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import update
 
-from migverify.changes.positions import tso_position, tso_time
+from migverify.changes.positions import shown_timestamp, tso_position, tso_time
 from migverify.cli.loss_view import loss_as_dict, loss_as_text, lost_key_as_dict
 from migverify.config import load_config
 from migverify.errors import ReadError, RepairError, StoreError, UsageError
 from migverify.model import DiffKind, Endpoint, KeyText, LiveState, RowDiff, StoredKind, Verdict
 from migverify.recon.load import load_rules
 from migverify.recon.lost_amounts import LostAmounts
+from migverify.store import run_leases, schema
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables import loss as loss_module
+from migverify.tables.armed import forward_run
 from migverify.tables.loss import Loss, find_loss, reverse_run
 from migverify.tables.loss_sql import refuse_existing, turned, turned_diff, why_no_statement
 from migverify.tables.lost_keys import LostKeys
+from migverify.tables.sweep import TableRounds
 from migverify.watch.ledger import Ledger
 from migverify.watch.ledger_read import UnprovedKey, read_ledger
 from tests.toy_tables import make_pair
@@ -118,6 +123,14 @@ def test_nothing_is_lost_as_of_the_place_that_was_read(world: World) -> None:
     assert found.watch.unread_seconds == pytest.approx(1.0)
     assert found.watch.unproved == 1
     assert found.reasons == ()
+    document = loss_as_dict(found, None, [], [])
+    lines = list(loss_as_text(document))
+    assert lines[0] == (
+        f"MATCH: no key written on the target since {shown_timestamp(T0 - 60 * SECOND)} is missing or older on the "
+        f"source, as of {shown_timestamp(T0 - SECOND)}"
+    )
+    assert lines[-1] == f"not seen: {document['not_seen'][0]}"
+    assert document["not_seen"][0].endswith("unless the watch reads the source's binlog (reverse.old_side)")
 
 
 def test_lost_keys_are_counted_by_kind_and_write(world: World) -> None:
@@ -142,6 +155,22 @@ def test_a_key_that_no_write_put_there_is_lost_too_and_has_no_commit(world: Worl
     found = world.loss()
     assert (found.counts.keys, found.counts.no_write, found.counts.oldest) == (1, 1, None)
     assert (found.counts.transactions, found.oldest_seconds) == (0, None)
+    assert next(loss_as_text(loss_as_dict(found, None, [], []))).startswith("MISMATCH: 1 key would be lost, as of tso:")
+
+
+def test_a_row_is_older_on_the_source_only_where_the_last_write_of_the_target_is_not_proved(world: World) -> None:
+    world.source, world.target = {"1": 1, "2": 1}, {"1": 2, "2": 2}
+    world.ledger.touch({(0, ("2",)): (1, 0, 0)}, {}, time.time(), origin="written on source")
+    world.write((T0 - SECOND, "1"))
+    lost = LostKeys()
+    found = world.loss(lost)
+    assert (found.counts.value_differs, found.counts.order_unknown) == (2, 1)
+    rows = [lost_key_as_dict(found.tables[0], key) for key in lost.lost(20)]
+    lines = list(loss_as_text(loss_as_dict(found, None, rows, [])))
+    kinds = "1 older on the source, 1 different on the source"
+    assert f"app.t: 2 keys ({kinds}); no write of the target is known for 1 of them" in lines
+    assert any(line.startswith("  app.t  1  older on the source, last written tso:") for line in lines)
+    assert "  app.t  2  different on the source, written on source" in lines
 
 
 @pytest.mark.parametrize(
@@ -167,7 +196,7 @@ def test_what_is_not_known_is_never_a_match(
     if spoil == "ended":
         world.store.finish_run(world.run, Verdict.MATCH, {})
     elif spoil == "dead":
-        monkeypatch.setattr(loss_module.time, "time", lambda real=time.time: real() + 12)
+        end_process(world)
     elif spoil == "stale":
         world.ledger.note(0, "ddl", "TRUNCATE", stale=True)
         world.ledger.note(0, "stale", "TRUNCATE")
@@ -186,8 +215,49 @@ def test_what_is_not_known_is_never_a_match(
     found = world.loss()
     assert found.verdict is Verdict.INCONCLUSIVE
     assert why in "; ".join(found.reasons)
+    assert found.watch.is_alive is (spoil not in ("ended", "dead"))
     document = loss_as_dict(found, None, [], [])
     assert next(loss_as_text(document)).startswith("INCONCLUSIVE: it is not known what would be lost")
+
+
+@pytest.mark.parametrize("keyless", [True, False])
+def test_a_table_that_no_changefeed_carries_is_named_and_never_a_match(world: World, keyless: bool) -> None:
+    pair = world.pair = make_pair(nullable=True)
+    if keyless:
+        sql = replace(pair.target_side.sql, key=())
+        world.pair = replace(pair, target_side=replace(pair.target_side, sql=sql))
+    world.source = world.target = {"1": 1}
+    world.write((T0 - SECOND, "1"))
+    found = world.loss()
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "app.t: a changefeed carries no table without a primary key" in "; ".join(found.reasons)
+    world.source = {}
+    assert world.loss().verdict is Verdict.MISMATCH
+
+
+def end_process(world: World) -> None:
+    """Let the process of the watch be one that has ended: its number was given again."""
+    table, this = schema.runbook_leases, run_leases._this_process()
+    pid, space, _ = this.process.split(" ")
+    body = json.dumps(asdict(replace(this, process=f"{pid} {space} 1")))
+    query = update(table).where(table.c.run == f"run {world.run}").values(body=body)
+    world.store.database.write("", lambda connection: connection.execute(query))
+
+
+def test_a_watch_whose_changefeed_is_silent_is_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.source = world.target = {"1": 1}
+    world.write((T0 - 20 * SECOND, "1"))
+    real = time.time
+    monkeypatch.setattr(loss_module.time, "time", lambda: real() + 12)
+    world.now = T0 + 12 * SECOND
+    found = world.loss()
+    assert (found.verdict, found.watch.is_alive) == (Verdict.INCONCLUSIVE, True)
+    reasons = "; ".join(found.reasons)
+    assert "the changefeed has been silent for 1" in reasons
+    assert "resume" not in reasons
+    document = loss_as_dict(found, None, [], [])
+    assert document["watch"]["alive"] is True
+    assert any(f"alive (process {os.getpid()} on " in line for line in loss_as_text(document))
 
 
 def test_what_is_lost_counts_also_where_more_may_be(world: World) -> None:
@@ -198,6 +268,57 @@ def test_what_is_lost_counts_also_where_more_may_be(world: World) -> None:
     document = loss_as_dict(found, None, [], [])
     assert document["complete"] is False
     assert "at least 1 key of at least 1 transaction would be lost" in next(loss_as_text(document))
+
+
+def swept(world: World, moment: int | None = T0 - 240 * SECOND) -> None:
+    """Make the watch of the world one without a changefeed, whose oldest range was compared at a moment."""
+    world.run = world.start(sweep=5.0)
+    rounds = TableRounds()
+    if moment is not None:
+        rounds.took(None, 1, moment)
+    world.ledger.keep_round(0, rounds.text())
+
+
+def test_a_sweep_knows_its_bound_and_is_never_a_match(world: World) -> None:
+    world.source = world.target = {"1": 1}
+    world.write((T0 - 5 * SECOND, "1"))  # the ledger of a sweep has the time of the target as its place
+    swept(world)
+    found = world.loss()
+    assert (found.verdict, found.watch.read) == (Verdict.INCONCLUSIVE, None)
+    assert found.reasons == (
+        "without a changefeed only the bound of the sweep is known (5 minutes): "
+        "rows that were written on the target in the last 4.0 minutes are not seen",
+    )
+    document = loss_as_dict(found, None, [], [])
+    assert (document["complete"], document["as_of"], document["sweep_minutes"]) == (False, None, 5.0)
+    first = next(loss_as_text(document))
+    assert first.startswith(f"INCONCLUSIVE: it is not known what would be lost, read at tso:{T0} (")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_sweep_that_has_not_read_all_yet_says_so(world: World, begun: bool) -> None:
+    if begun:
+        swept(world, None)
+    else:
+        world.run = world.start(sweep=5.0)
+    world.write()
+    assert "not every table was compared yet" in "; ".join(world.loss().reasons)
+
+
+def test_what_a_sweep_found_is_at_least_what_is_lost(world: World) -> None:
+    world.target = {"1": 1}
+    world.ledger.touch({(0, ("1",)): (1, 0, 0)}, {0: (tso_position(T0), 1)}, time.time(), origin="sweep")
+    swept(world)
+    found = world.loss()
+    assert found.verdict is Verdict.MISMATCH
+    assert next(loss_as_text(loss_as_dict(found, None, [], []))).startswith("MISMATCH: at least 1 key ")
+
+
+def test_tables_that_are_not_swept_are_named(world: World) -> None:
+    world.pair = replace(world.pair, whole=True)
+    swept(world)
+    world.write()
+    assert "app.t: it is not swept: it has no key by which both sides can be cut alike" in world.loss().reasons
 
 
 def test_keys_are_read_in_bounded_batches(world: World) -> None:
@@ -213,6 +334,46 @@ def test_a_run_that_is_no_reverse_watch_is_refused(world: World) -> None:
     with pytest.raises(UsageError, match="no reverse watch"):
         reverse_run(world.store, forward, "digest")
     assert reverse_run(world.store, "last", "digest").run_id == world.run
+
+
+def ledger_of(world: World, run: str, *, read: bool) -> None:
+    """Make the ledger of a run, which has read something or not."""
+    ledger = Ledger(world.path.with_name(f"watch-{run}.db"))
+    if read:
+        ledger.touch({}, {0: (tso_position(T0), 1)}, time.time())
+    ledger.close()
+
+
+def last(world: World) -> str:
+    return reverse_run(world.store, "last", "digest", world.path.parent).run_id
+
+
+def test_the_last_reverse_watch_is_the_one_that_is_alive_not_one_that_was_refused(world: World) -> None:
+    service = world.run
+    ledger_of(world, service, read=True)
+    world.run = world.start()  # refused at its start: no ledger, no end
+    end_process(world)
+    assert last(world) == service
+    ledger_of(world, world.run, read=False)
+    assert last(world) == service
+    another = world.start()  # it has just begun, and may be refused
+    assert last(world) == service
+    world.store.finish_run(service, Verdict.INCONCLUSIVE, {})
+    assert last(world) == another
+    world.store.finish_run(another, Verdict.INCONCLUSIVE, {})
+    assert last(world) == service  # the newest that read something
+    drained = world.start(drain=True)
+    ledger_of(world, drained, read=True)
+    assert last(world) == service
+
+
+def test_without_a_reverse_watch_the_error_says_how_to_start_one(tmp_path: Path) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path}/empty.db")) as store:
+        with pytest.raises(UsageError, match="no reverse watch") as caught:
+            reverse_run(store, "last", "digest", tmp_path)
+        assert "migverify tables watch --reverse --since RUN" in caught.value.hint
+        with pytest.raises(UsageError, match="no forward watch"):
+            forward_run(store, "last", "digest")
 
 
 # --- the ledger --------------------------------------------------------------------------------------------------
