@@ -312,6 +312,8 @@ def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: 
             f"the changefeed was read to {watch.unread_seconds:.0f} seconds ago: what was written since is not known "
             f"(at most {max_unread:g} seconds may be unread)"
         )
+    for reason in state.reasons:
+        yield f"the watch says: {reason}"
     for number, kind, text in state.notes:
         if number < 0:
             yield _uncovered(text) if kind == "uncovered" else f"{kind}: {text}"

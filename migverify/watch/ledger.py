@@ -295,7 +295,11 @@ class Ledger:
     def keep(self, kind: str, text: str) -> None:
         """Keep what the watch says of itself for those who read the ledger beside it; the last text of a kind."""
         with self._transaction() as db:
-            db.execute("INSERT OR REPLACE INTO state VALUES (?,?)", (kind, text))
+            db.execute(
+                "INSERT INTO state VALUES (?,?) ON CONFLICT (kind) DO UPDATE SET text=excluded.text"
+                " WHERE text<>excluded.text",
+                (kind, text),
+            )
 
     def forget(self, pair: int) -> None:
         """Remove the keys of a pair: its whole table is read."""

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from migverify.changes.model import Position
 from migverify.errors import StoreError
 from migverify.model import KeyText
+from migverify.watch.ledger import STREAM_REASONS
 
 AT_ONCE = 5000
 BUSY_SECONDS = 10.0
@@ -43,14 +44,16 @@ class LedgerState:
     """What a ledger says beside its keys, of the same moment as they.
 
     ``read`` holds the position that each source was read to. ``written`` is the Unix time at which the watch wrote the
-    file last. ``notes`` are (pair, kind, text). ``rounds`` says per pair how far a sweep is, for
-    ``sweep.rounds_of``.
+    file last. ``notes`` are (pair, kind, text).
+    ``reasons`` say why the last status of the watch was no MATCH beyond its tables. ``rounds`` says per pair how far
+    a sweep is, for ``sweep.rounds_of``.
     """
 
     read: dict[int, Position]
     notes: tuple[tuple[int, str, str], ...]
     written: float
     rounds: dict[int, str] = field(default_factory=dict)
+    reasons: tuple[str, ...] = ()
 
 
 def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> LedgerState:
@@ -77,6 +80,7 @@ def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> Le
             }
             notes = tuple((int(p), str(k), str(t)) for p, k, t in db.execute("SELECT pair,kind,text FROM note"))
             rounds = {int(pair): str(text) for pair, text in db.execute("SELECT pair,state FROM round")}
+            reasons = [str(r[0]) for r in db.execute("SELECT text FROM state WHERE kind=?", (STREAM_REASONS,))]
             cursor = db.execute("SELECT pair,key,since,seq,first,origin FROM touched ORDER BY pair,key")
             while rows := cursor.fetchmany(AT_ONCE):
                 take([UnprovedKey(int(r[0]), tuple(json.loads(r[1])), int(r[2]), int(r[3]), float(r[4]), str(r[5]))
@@ -84,7 +88,7 @@ def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> Le
             db.execute("COMMIT")
     except (OSError, sqlite3.Error) as error:
         raise StoreError(f"ledger {path}: {error}", hint="Is this the ledger of a watch of this release?") from error
-    return LedgerState(read, notes, written, rounds)
+    return LedgerState(read, notes, written, rounds, reasons=tuple(json.loads(reasons[0])) if reasons else ())
 
 
 def has_read(path: Path) -> bool:

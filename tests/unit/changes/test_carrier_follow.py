@@ -411,4 +411,4 @@ def test_the_source_of_a_watch(tmp_path: Path) -> None:
     found = until(source.open(None), reached(now))
     assert keys(found) == {(str(now), "1")}
     assert source.ordinal(tso_position(now)) == now
-    assert source.shown(now, None) == f"tso:{now}"
+    assert source.shown(now, None).startswith(f"tso:{now} (")
