@@ -84,6 +84,10 @@ class MessageFiles:
         self._split = split
         self.partitions = {(str(path), 0) for path in paths}
 
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Return the file."""
+        return topic, partition
+
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield what the files hold; ChangeError when one cannot be read."""
         del since
@@ -171,6 +175,16 @@ class StorageFolder:
     def __init__(self, root: Path, parser: Parser) -> None:
         self._root = root
         self._parser = parser
+
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Return the folder of a data file's table; None for a schema file, which is kept longer than the data.
+
+        Numbers begin anew in the folder of each day, so they do not show that a day was deleted.
+        """
+        path = Path(topic)
+        if not _DATA_FILE.match(path.name):
+            return None
+        return str(self._root.joinpath(*path.relative_to(self._root).parts[:2])), partition
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield statements, changes and one watermark."""

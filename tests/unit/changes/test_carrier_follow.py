@@ -32,7 +32,7 @@ from migverify.changes.carriers.formats import CarrierFormat, CarrierSource
 from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
-from migverify.changes.positions import time_tso, tso_position
+from migverify.changes.positions import shown_timestamp, time_tso, tso_position
 from migverify.errors import ChangeError, PurgedError
 
 
@@ -43,6 +43,9 @@ class Messages:
         self._items = items
         self.ends = {("t", number): 1 for number in range(partitions)}
         self.partitions = set(self.ends)
+
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        return topic, partition
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         del since
@@ -211,6 +214,60 @@ def test_a_start_that_nothing_proves_is_refused(letters: DeadLetterFile) -> None
     assert keys(followed([row(7, 14), *items], letters, since=15)) == {("20", "1")}
     with pytest.raises(PurgedError):
         followed([mark(17), *items], letters, since=15)
+
+
+def test_each_partition_proves_the_start_by_itself(letters: DeadLetterFile) -> None:
+    items = [mark(10), row(1, 20), mark(30), mark(21, 1), mark(30, 1)]
+    with pytest.raises(PurgedError, match=r"first timestamp of the messages is 20, after the position 15 \(t/1\)"):
+        followed(items, letters, 2, since=15)
+    assert keys(followed([mark(16, 1), *items], letters, 2, since=15)) == {("20", "1")}
+    assert keys(followed(items, letters, 2, since=15, feed_start=15)) == {("20", "1")}
+    with pytest.raises(PurgedError):
+        followed(items, letters, 2, since=15, feed_start=16)
+
+
+def test_a_file_that_was_rotated_proves_no_start(tmp_path: Path, letters: DeadLetterFile) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    paths[0].write_bytes(canal(1, 5) + canal_mark(7) + canal_mark(40))
+    paths[1].write_bytes(canal(2, 30) + canal_mark(40))
+    stream = CommittedChanges(MessageFiles(paths, CanalJson(), json_lines), tso_position(10), letters=letters)
+    with pytest.raises(PurgedError, match="after the position 10"):
+        list(stream.items())
+
+
+def schema_file(table: Path, version: int, query: str) -> None:
+    (table / "meta").mkdir(parents=True, exist_ok=True)
+    body = {"Table": "t", "Schema": "d", "TableVersion": version, "Query": query}
+    (table / "meta" / f"schema_{version}_1.json").write_text(json.dumps(body))
+
+
+def day_file(table: Path, day: str, *lines: bytes) -> Path:
+    path = table / "1" / day / "CDC000001.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_a_day_of_a_storage_folder_that_expired_is_noticed(tmp_path: Path, letters: DeadLetterFile) -> None:
+    root = tmp_path / "sink"
+    expired = day_file(root / "d" / "t", "2026-01-01", canal(1, 5), canal(2, 15))
+    day_file(root / "d" / "t", "2026-01-02", canal(3, 25))
+    day_file(root / "d" / "u", "2026-01-01", canal(4, 6))
+    schema_file(root / "d" / "t", 1, "CREATE TABLE t (id int)")
+    (root / "metadata").write_text('{"checkpoint-ts": 30}')
+
+    def stream() -> Iterator[Item]:
+        return CommittedChanges(StorageFolder(root, CanalJson()), tso_position(10), letters=letters).items()
+
+    assert keys(until(stream(), reached(29))) == {("15", "2"), ("25", "3")}
+    expired.unlink()
+    with pytest.raises(PurgedError, match=r"is 25, after the position 10 \(.*/d/t/0\)"):
+        list(stream())
+    (root / "metadata").write_text('{"checkpoint-ts": 11}')
+    resumed = stream()
+    assert places([next(resumed)]) == [10], "all that is behind the position is yet to come"
+    (root / "metadata").write_text('{"checkpoint-ts": 30}')
+    assert keys(until(resumed, reached(29))) == {("25", "3")}
 
 
 Sent = tuple[int, int, int]
@@ -411,4 +468,4 @@ def test_the_source_of_a_watch(tmp_path: Path) -> None:
     found = until(source.open(None), reached(now))
     assert keys(found) == {(str(now), "1")}
     assert source.ordinal(tso_position(now)) == now
-    assert source.shown(now, None) == f"tso:{now}"
+    assert source.shown(now, None) == shown_timestamp(now)
