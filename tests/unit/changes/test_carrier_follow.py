@@ -33,7 +33,7 @@ from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.changes.positions import shown_timestamp, time_tso, tso_position
-from migverify.errors import ChangeError, PurgedError
+from migverify.errors import ChangeError, PurgedError, StoreError
 
 
 class Messages:
@@ -469,3 +469,77 @@ def test_the_source_of_a_watch(tmp_path: Path) -> None:
     assert keys(found) == {(str(now), "1")}
     assert source.ordinal(tso_position(now)) == now
     assert source.shown(now, None) == shown_timestamp(now)
+
+
+# --- files that change while nobody reads them ---
+
+
+def followed_once(path: Path, dead: Path, place: int, since: int = 4) -> list[Item]:
+    source = FollowedCarrier(CarrierSource(CarrierFormat("canal-json"), files=(path,)), dead)
+    stream = source.open(tso_position(since))
+    try:
+        return until(stream, reached(place))
+    finally:
+        del stream  # the last reference: as the end of the thread that follows
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: -len(canal(2, 8))])
+
+
+def replaced(path: Path) -> None:
+    path.with_name("new").write_bytes(canal_mark(3) + canal(1, 5) + canal_mark(7) + canal(3, 8))
+    path.with_name("new").rename(path)
+
+
+@pytest.mark.parametrize("change", [cut, replaced])
+def test_a_file_that_lost_its_end_while_nobody_read_it_is_refused(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    path.write_bytes(canal_mark(3) + canal(1, 5) + canal_mark(7) + canal(2, 8))
+    assert keys(followed_once(path, dead, 6)) == {("5", "1")}
+    marks = tmp_path / "dead.jsonl.files.json"
+    assert marks.stat().st_mode & 0o777 == 0o600
+    assert list(json.loads(marks.read_text())) == [str(path)]
+    change(path)
+    with path.open("ab") as file:
+        file.write(canal(4, 9) + canal_mark(20))
+    for _ in range(2):  # a refused file is not marked
+        with pytest.raises(ChangeError, match="became shorter or was replaced while nobody read it"):
+            followed_once(path, dead, 19, since=6)
+    marks.unlink()
+    assert keys(followed_once(path, dead, 19, since=8)) == {("9", "4")}
+
+
+def test_a_file_that_grew_or_was_copied_while_nobody_read_it_is_read_on(tmp_path: Path) -> None:
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    path.write_bytes(canal_mark(3) + canal(1, 5) + canal_mark(7) + b'{"half": ')
+    followed_once(path, dead, 6)
+    whole = path.read_bytes() + b"0}\n" + canal(2, 8) + canal_mark(9)
+    path.unlink()
+    path.write_bytes(whole)
+    assert keys(followed_once(path, dead, 8, since=6)) == {("8", "2")}
+
+
+def test_a_file_that_is_cut_and_grows_again_at_once_is_refused(tmp_path: Path) -> None:
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    whole = canal_mark(3) + canal(1, 5) + canal_mark(7) + canal(2, 8)
+    path.write_bytes(whole)
+    source = FollowedCarrier(CarrierSource(CarrierFormat("canal-json"), files=(path,)), dead)
+    stream = source.open(tso_position(4))
+    until(stream, reached(6))
+    next(stream)
+    with path.open("r+b") as file:
+        file.write(canal_mark(3) + canal(3, 5) + canal_mark(7) + canal(4, 8) + canal_mark(9))
+    with pytest.raises(ChangeError, match="became shorter or was replaced"):
+        list(stream)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"/a": {"size": "x", "last_bytes": ""}}', '{"/a": 1}'])
+def test_marks_that_cannot_be_read_end_it(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(canal_mark(3))
+    (tmp_path / "dead.jsonl.files.json").write_text(content)
+    with pytest.raises(StoreError, match="holds no marks of followed files"):
+        followed_once(path, tmp_path / "dead.jsonl", 9)
