@@ -163,7 +163,7 @@ def _make_watch(
         streams = [clock_stream(config, secrets, run.run_id)]
     elif reverse:
         start = _start(prepared, config.target.name, request, began, resumed)
-        streams = [reverse_stream(config, start, run.run_id)]
+        streams = [reverse_stream(config, start, run.run_id, secrets)]
     else:
         streams = [
             stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))

@@ -6,7 +6,8 @@ pairs are the same in both: what a run proved of them counts in the other direct
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,13 @@ from migverify.changes.carriers.followed import FollowedCarrier
 from migverify.changes.carriers.formats import CarrierFormat, CarrierSource, read_types
 from migverify.changes.carriers.kafka import KafkaLogin
 from migverify.changes.model import Position
-from migverify.changes.positions import parse_position
+from migverify.changes.positions import parse_position, time_tso
 from migverify.config import Config, includes, override_for, route, shard_of
 from migverify.config.reverse import ReverseSettings
 from migverify.db.reader import SidePlan
-from migverify.errors import ConfigError, UsageError
+from migverify.db.session import open_session
+from migverify.db.snapshot import current_timestamp
+from migverify.errors import ConfigError, EndpointError, UsageError
 from migverify.model import Endpoint, RunInfo
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched
@@ -99,8 +102,10 @@ def _applied(config: Config, name: str) -> Applied:
     return SettleTime(settings.settle_seconds)
 
 
-def reverse_stream(config: Config, start: Position, run_id: str) -> Stream:
+def reverse_stream(config: Config, start: Position, run_id: str, secrets: Secrets | None = None) -> Stream:
     """Return the changes of the target from ``start`` on, as a changefeed carries them; the marker is that of the run.
+
+    With ``secrets`` the target is asked for its time: messages of another cluster, ahead of it, are refused.
 
     Raises
     ------
@@ -118,13 +123,31 @@ def reverse_stream(config: Config, start: Position, run_id: str) -> Stream:
     if marker is not None:
         applied = Marker(marker, marker, _reverse_name(config, run_id))
     database, _, table = (marker or "").partition(".")
-    changes = carrier_of(settings.carrier)
+    newest = None if secrets is None else _clock_of(config.target, secrets.get(config.target.name))
+    changes = carrier_of(settings.carrier, newest)
     place = (database, table) if marker else None
     return Stream(config.target, changes, applied, start, place, _reverse_name(config, run_id))
 
 
-def carrier_of(settings: CarrierSettings) -> FollowedCarrier:
-    """Return a changefeed as its settings describe it.
+def _clock_of(endpoint: Endpoint, password: str | None) -> Callable[[], int]:
+    """Return how to ask a TiDB for its present timestamp; where it does not answer, the clock of this machine is taken.
+
+    A TiDB that is restarted must not end the stream of its changes, and the two clocks are within the margin that a
+    carrier allows.
+    """
+
+    def ask() -> int:
+        try:
+            with open_session(endpoint, password) as session:
+                return current_timestamp(session)
+        except EndpointError:
+            return time_tso(time.time())
+
+    return ask
+
+
+def carrier_of(settings: CarrierSettings, newest: Callable[[], int] | None = None) -> FollowedCarrier:
+    """Return a changefeed as its settings describe it; ``newest`` as for ``CommittedChanges``.
 
     Raises
     ------
@@ -141,7 +164,7 @@ def carrier_of(settings: CarrierSettings) -> FollowedCarrier:
         CarrierFormat(settings.format, types, settings.time_zone), login, kafka.topics if kafka is not None else (),
         tuple(map(Path, settings.files)),
     )  # fmt: skip
-    return FollowedCarrier(source, Path(settings.dead_letters))
+    return FollowedCarrier(source, Path(settings.dead_letters), newest=newest)
 
 
 def clock_stream(config: Config, secrets: Secrets, run_id: str) -> Stream:

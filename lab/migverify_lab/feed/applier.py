@@ -113,6 +113,10 @@ class FollowedTopic:
         """The partitions."""
         return set(self.ends)
 
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int]:
+        """Return the partition."""
+        return topic, partition
+
     def follow(self, since: Position | None) -> Iterator[CarriedItem]:
         """Yield what the messages hold as they come, from the first one on."""
         return self.read(since)
@@ -161,6 +165,10 @@ class FollowedFiles:
     def partitions(self) -> Set[tuple[str, int]]:
         """The files."""
         return set(self.ends)
+
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int]:
+        """Return the file."""
+        return topic, partition
 
     def follow(self, since: Position | None) -> Iterator[CarriedItem]:
         """Yield what the files hold as they grow, from their beginnings on."""

@@ -250,6 +250,13 @@ class Carrier(Protocol):
         """The (topic, partition)s that are known by now: each needs a watermark of its own, or one for everything."""
         ...
 
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Return what a partition's messages are kept and deleted with: the partition, or the folder that it is in.
+
+        None where they say nothing about how far back the others are kept.
+        """
+        ...
+
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield what the messages hold, in the order of the carrier; ``since`` and errors as ``follow``."""
         ...

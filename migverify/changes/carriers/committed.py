@@ -18,7 +18,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
-from migverify.changes.carriers.base import Carried, CarriedRow, Carrier, Heartbeat, Reject, SkippedMessage, Watermark
+from migverify.changes.carriers.base import (
+    Carried,
+    CarriedRow,
+    Carrier,
+    Heartbeat,
+    MessagePosition,
+    Reject,
+    SkippedMessage,
+    Watermark,
+)
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.lazy import SEPARATOR
 from migverify.changes.carriers.sequence import Watermarks
@@ -123,8 +132,8 @@ class CommittedChanges:
         self._given: dict[int, None] = {}
         self._marks = Watermarks()
         self._voids = _Voids(letters)
-        self._oldest = feed_start or None
-        self._proved = not self._start
+        self._oldest: dict[tuple[str, int], int] = {}
+        self._proved = not self._start or 0 < feed_start <= self._start
         self._newest, self._known_newest = newest, 0
         self._decoded, self._undecodable = False, 0
         self.unfinished = 0
@@ -169,7 +178,7 @@ class CommittedChanges:
                 elif commit > self._start:
                     yield from self._again(item, commit)  # type: ignore[arg-type]
                 if not self._proved:
-                    self._see_timestamp(commit)
+                    self._see_timestamp(place, commit)
                 if self.unfinished > most:
                     raise ChangeError(
                         f"{place}: {self.unfinished:,} changes wait for a watermark.",
@@ -185,9 +194,10 @@ class CommittedChanges:
                 self._reject(item)
             self._decoded = self._decoded or not isinstance(item, Reject | SkippedMessage)
 
-    def _see_timestamp(self, commit: int) -> None:
-        if self._oldest is None or commit < self._oldest:
-            self._oldest = commit
+    def _see_timestamp(self, place: MessagePosition, commit: int) -> None:
+        kept_with = self._carrier.kept_with(place.topic, place.partition)
+        if kept_with is not None:
+            self._oldest[kept_with] = min(commit, self._oldest.get(kept_with, commit))
 
     def _reject(self, reject: Reject) -> None:
         self._undecodable += 1
@@ -213,13 +223,15 @@ class CommittedChanges:
         if mark.complete_to < highest:
             self._break(f"a watermark of {mark.complete_to} comes after one of {highest}: another changefeed or "
                         "cluster fills the topic too, or the changefeed was set back", mark)  # fmt: skip
-        if not self._proved:
-            self._see_timestamp(mark.complete_to - 1)
+        if not self._proved and mark.everywhere:  # at the start or before it: all that is behind it is yet to come
+            self._proved = mark.complete_to - 1 <= self._start
+        elif not self._proved:
+            self._see_timestamp(mark.place, mark.complete_to - 1)
         self._marks.partitions |= self._carrier.partitions
         complete_to = self._marks.complete_to()
         if complete_to is None or complete_to <= self._reached + 1:
             return
-        self._prove_start()
+        self._prove_start(complete_to)
         yield from self._voided(self._voids.new(), self._reached, self._reached)
         yield from self._complete(complete_to)
         yield from self._voided(self._voids.closed(complete_to), self._reached, complete_to - 1)
@@ -238,13 +250,19 @@ class CommittedChanges:
                 hint="Name the changefeed's own topic, or the cluster that it reads.",
             )
 
-    def _prove_start(self) -> None:
-        """Refuse a carrier that shows nothing from before the start: what was committed in between was not carried."""
+    def _prove_start(self, complete_to: int) -> None:
+        """Refuse a carrier that shows nothing from before the start: what was committed in between was not carried.
+
+        Each partition must show it by itself: another one may have been kept longer.
+        """
         if self._proved:
             return
-        if self._oldest is not None and self._oldest > self._start:
+        parts = {self._carrier.kept_with(*here) for here in self._marks.partitions}
+        firsts = [(self._oldest.get(part, complete_to - 1), f"{part[0]}/{part[1]}") for part in parts if part]
+        first, name = max(firsts, default=(complete_to - 1, "a watermark alone"))
+        if first > self._start:
             raise PurgedError(
-                f"the first timestamp of the messages is {self._oldest}, after the position {self._start}: nothing "
+                f"the first timestamp of the messages is {first}, after the position {self._start} ({name}): nothing "
                 "shows that what was committed in between was carried.",
                 hint="Begin at a later position after a full verification, or state the changefeed's start-ts.",
             )

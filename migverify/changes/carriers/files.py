@@ -31,6 +31,7 @@ from migverify.changes.carriers.base import (
     UndecodableError,
     Watermark,
 )
+from migverify.changes.carriers.file_marks import FileMarks
 from migverify.changes.carriers.recognition import OPEN_PROTOCOL_HEAD, recognized
 from migverify.changes.model import Position
 from migverify.errors import ChangeError, PurgedError
@@ -74,15 +75,22 @@ class MessageFiles:
         The format of the messages.
     split
         How a file holds messages: ``json_lines`` or ``open_protocol_events``.
+    marks
+        Where it is kept what the files held: one that lost its end while nobody followed it is refused.
     """
 
     ends: Mapping[tuple[str, int], int] = {}
 
-    def __init__(self, paths: Sequence[Path], parser: Parser, split: Split) -> None:
+    def __init__(self, paths: Sequence[Path], parser: Parser, split: Split, marks: Path | None = None) -> None:
         self._paths = paths
         self._parser = parser
         self._split = split
+        self._marks = marks
         self.partitions = {(str(path), 0) for path in paths}
+
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Return the file."""
+        return topic, partition
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield what the files hold; ChangeError when one cannot be read."""
@@ -104,6 +112,17 @@ class MessageFiles:
             A file cannot be read, or became shorter or another one.
         """
         del since
+        marks = None if self._marks is None else FileMarks(self._marks)
+        try:
+            if marks is not None:
+                with _readable(self._paths[0]):
+                    marks.open(self._paths)
+            yield from self._growing(marks)
+        finally:
+            if marks is not None:
+                marks.close()
+
+    def _growing(self, marks: FileMarks | None) -> Iterator[CarriedItem | Heartbeat]:
         growing = [(path, _parsed(self._parser, path, self._split(path, True))) for path in self._paths]
         rhythm = _Rhythm()
         while True:
@@ -115,6 +134,9 @@ class MessageFiles:
                             break
                         quiet = False
                         yield item
+            if marks is not None:
+                with _readable(self._paths[0]):
+                    marks.save()
             yield from rhythm.beats(quiet=quiet)
 
 
@@ -171,6 +193,16 @@ class StorageFolder:
     def __init__(self, root: Path, parser: Parser) -> None:
         self._root = root
         self._parser = parser
+
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Return the folder of a data file's table; None for a schema file, which is kept longer than the data.
+
+        Numbers begin anew in the folder of each day, so they do not show that a day was deleted.
+        """
+        path = Path(topic)
+        if not _DATA_FILE.match(path.name):
+            return None
+        return str(self._root.joinpath(*path.relative_to(self._root).parts[:2])), partition
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield statements, changes and one watermark."""

@@ -26,7 +26,7 @@ class FollowedCarrier:
     source
         Where the messages are, and their format.
     dead_letters
-        The file that keeps messages without a change.
+        The file that keeps messages without a change. Marks of followed files are kept beside it.
     feed_start, newest
         As for ``CommittedChanges``.
     """
@@ -42,7 +42,8 @@ class FollowedCarrier:
         """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
         start = since or tso_position(time_tso(time.time() - MARGIN_SECONDS))
         letters = DeadLetterFile(self.dead_letters)
-        carrier = self.source.carrier(keys_only=True)
+        marks = self.dead_letters.with_name(f"{self.dead_letters.name}.files.json")
+        carrier = self.source.carrier(keys_only=True, marks=marks)
         return CommittedChanges(
             carrier, start, letters=letters, feed_start=self.feed_start, newest=self.newest
         ).items()  # fmt: skip

@@ -61,8 +61,10 @@ class CarrierFormat:
             raise UsageError(f"there is no binary handling {self.binary!r}", hint=f"It is one of {modes}.")
         return form.make(self, zone)
 
-    def files(self, paths: Sequence[Path]) -> Carrier:
+    def files(self, paths: Sequence[Path], marks: Path | None = None) -> Carrier:
         """Return the messages of files, or of one folder of TiCDC's storage sink; errors as ``parser``.
+
+        ``marks`` as for ``MessageFiles``; the sink writes each file of its folder once.
 
         Raises
         ------
@@ -71,7 +73,7 @@ class CarrierFormat:
         """
         parser = self.parser()
         if not any(path.is_dir() for path in paths):
-            return MessageFiles(paths, parser, _FORMATS[self.name].split)
+            return MessageFiles(paths, parser, _FORMATS[self.name].split, marks)
         if len(paths) > 1 or self.name != "canal-json":
             raise UsageError("a folder of TiCDC's storage sink is read alone, as canal-json")
         return StorageFolder(paths[0], parser)
@@ -86,16 +88,16 @@ class CarrierSource:
     topics: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
 
-    def carrier(self, *, keys_only: bool = False) -> Carrier:
+    def carrier(self, *, keys_only: bool = False, marks: Path | None = None) -> Carrier:
         """Return the messages; errors as ``CarrierFormat`` and ``KafkaTopics``.
 
-        ``keys_only`` leaves columns undecoded until a reader wants their texts.
+        ``keys_only`` leaves columns undecoded until a reader wants their texts. ``marks`` as for ``MessageFiles``.
         """
         form = replace(self.format, keys_only=keys_only)
         if self.kafka is not None:
             parser = form.parser()
             return KafkaTopics(self.kafka.resolve(), self.topics, parser)
-        return form.files(self.files)
+        return form.files(self.files, marks)
 
 
 class _Format(NamedTuple):

@@ -56,6 +56,10 @@ class KafkaTopics:
         self.ends = {here: high for here, (_, high) in self.bounds.items()}
         self.partitions = set(self.bounds)
 
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Return the partition."""
+        return topic, partition
+
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield one partition after the other; PurgedError as ``follow``."""
         starts = {here: low for here, (low, _) in self.bounds.items()}

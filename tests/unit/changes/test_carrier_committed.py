@@ -35,6 +35,9 @@ class Messages:
         self.ends: Mapping[tuple[str, int], int] = {("t", number): 1 for number in range(partitions)}
         self.partitions = set(self.ends)
 
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        return topic, partition
+
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         del since
         return iter(self._items)

@@ -32,8 +32,8 @@ from migverify.changes.carriers.formats import CarrierFormat, CarrierSource
 from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
-from migverify.changes.positions import time_tso, tso_position
-from migverify.errors import ChangeError, PurgedError
+from migverify.changes.positions import shown_timestamp, time_tso, tso_position
+from migverify.errors import ChangeError, PurgedError, StoreError
 
 
 class Messages:
@@ -43,6 +43,9 @@ class Messages:
         self._items = items
         self.ends = {("t", number): 1 for number in range(partitions)}
         self.partitions = set(self.ends)
+
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
+        return topic, partition
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         del since
@@ -211,6 +214,60 @@ def test_a_start_that_nothing_proves_is_refused(letters: DeadLetterFile) -> None
     assert keys(followed([row(7, 14), *items], letters, since=15)) == {("20", "1")}
     with pytest.raises(PurgedError):
         followed([mark(17), *items], letters, since=15)
+
+
+def test_each_partition_proves_the_start_by_itself(letters: DeadLetterFile) -> None:
+    items = [mark(10), row(1, 20), mark(30), mark(21, 1), mark(30, 1)]
+    with pytest.raises(PurgedError, match=r"first timestamp of the messages is 20, after the position 15 \(t/1\)"):
+        followed(items, letters, 2, since=15)
+    assert keys(followed([mark(16, 1), *items], letters, 2, since=15)) == {("20", "1")}
+    assert keys(followed(items, letters, 2, since=15, feed_start=15)) == {("20", "1")}
+    with pytest.raises(PurgedError):
+        followed(items, letters, 2, since=15, feed_start=16)
+
+
+def test_a_file_that_was_rotated_proves_no_start(tmp_path: Path, letters: DeadLetterFile) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    paths[0].write_bytes(canal(1, 5) + canal_mark(7) + canal_mark(40))
+    paths[1].write_bytes(canal(2, 30) + canal_mark(40))
+    stream = CommittedChanges(MessageFiles(paths, CanalJson(), json_lines), tso_position(10), letters=letters)
+    with pytest.raises(PurgedError, match="after the position 10"):
+        list(stream.items())
+
+
+def schema_file(table: Path, version: int, query: str) -> None:
+    (table / "meta").mkdir(parents=True, exist_ok=True)
+    body = {"Table": "t", "Schema": "d", "TableVersion": version, "Query": query}
+    (table / "meta" / f"schema_{version}_1.json").write_text(json.dumps(body))
+
+
+def day_file(table: Path, day: str, *lines: bytes) -> Path:
+    path = table / "1" / day / "CDC000001.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_a_day_of_a_storage_folder_that_expired_is_noticed(tmp_path: Path, letters: DeadLetterFile) -> None:
+    root = tmp_path / "sink"
+    expired = day_file(root / "d" / "t", "2026-01-01", canal(1, 5), canal(2, 15))
+    day_file(root / "d" / "t", "2026-01-02", canal(3, 25))
+    day_file(root / "d" / "u", "2026-01-01", canal(4, 6))
+    schema_file(root / "d" / "t", 1, "CREATE TABLE t (id int)")
+    (root / "metadata").write_text('{"checkpoint-ts": 30}')
+
+    def stream() -> Iterator[Item]:
+        return CommittedChanges(StorageFolder(root, CanalJson()), tso_position(10), letters=letters).items()
+
+    assert keys(until(stream(), reached(29))) == {("15", "2"), ("25", "3")}
+    expired.unlink()
+    with pytest.raises(PurgedError, match=r"is 25, after the position 10 \(.*/d/t/0\)"):
+        list(stream())
+    (root / "metadata").write_text('{"checkpoint-ts": 11}')
+    resumed = stream()
+    assert places([next(resumed)]) == [10], "all that is behind the position is yet to come"
+    (root / "metadata").write_text('{"checkpoint-ts": 30}')
+    assert keys(until(resumed, reached(29))) == {("25", "3")}
 
 
 Sent = tuple[int, int, int]
@@ -411,4 +468,78 @@ def test_the_source_of_a_watch(tmp_path: Path) -> None:
     found = until(source.open(None), reached(now))
     assert keys(found) == {(str(now), "1")}
     assert source.ordinal(tso_position(now)) == now
-    assert source.shown(now, None).startswith(f"tso:{now} (")
+    assert source.shown(now, None) == shown_timestamp(now)
+
+
+# --- files that change while nobody reads them ---
+
+
+def followed_once(path: Path, dead: Path, place: int, since: int = 4) -> list[Item]:
+    source = FollowedCarrier(CarrierSource(CarrierFormat("canal-json"), files=(path,)), dead)
+    stream = source.open(tso_position(since))
+    try:
+        return until(stream, reached(place))
+    finally:
+        del stream  # the last reference: as the end of the thread that follows
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: -len(canal(2, 8))])
+
+
+def replaced(path: Path) -> None:
+    path.with_name("new").write_bytes(canal_mark(3) + canal(1, 5) + canal_mark(7) + canal(3, 8))
+    path.with_name("new").rename(path)
+
+
+@pytest.mark.parametrize("change", [cut, replaced])
+def test_a_file_that_lost_its_end_while_nobody_read_it_is_refused(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    path.write_bytes(canal_mark(3) + canal(1, 5) + canal_mark(7) + canal(2, 8))
+    assert keys(followed_once(path, dead, 6)) == {("5", "1")}
+    marks = tmp_path / "dead.jsonl.files.json"
+    assert marks.stat().st_mode & 0o777 == 0o600
+    assert list(json.loads(marks.read_text())) == [str(path)]
+    change(path)
+    with path.open("ab") as file:
+        file.write(canal(4, 9) + canal_mark(20))
+    for _ in range(2):  # a refused file is not marked
+        with pytest.raises(ChangeError, match="became shorter or was replaced while nobody read it"):
+            followed_once(path, dead, 19, since=6)
+    marks.unlink()
+    assert keys(followed_once(path, dead, 19, since=8)) == {("9", "4")}
+
+
+def test_a_file_that_grew_or_was_copied_while_nobody_read_it_is_read_on(tmp_path: Path) -> None:
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    path.write_bytes(canal_mark(3) + canal(1, 5) + canal_mark(7) + b'{"half": ')
+    followed_once(path, dead, 6)
+    whole = path.read_bytes() + b"0}\n" + canal(2, 8) + canal_mark(9)
+    path.unlink()
+    path.write_bytes(whole)
+    assert keys(followed_once(path, dead, 8, since=6)) == {("8", "2")}
+
+
+def test_a_file_that_is_cut_and_grows_again_at_once_is_refused(tmp_path: Path) -> None:
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    whole = canal_mark(3) + canal(1, 5) + canal_mark(7) + canal(2, 8)
+    path.write_bytes(whole)
+    source = FollowedCarrier(CarrierSource(CarrierFormat("canal-json"), files=(path,)), dead)
+    stream = source.open(tso_position(4))
+    until(stream, reached(6))
+    next(stream)
+    with path.open("r+b") as file:
+        file.write(canal_mark(3) + canal(3, 5) + canal_mark(7) + canal(4, 8) + canal_mark(9))
+    with pytest.raises(ChangeError, match="became shorter or was replaced"):
+        list(stream)
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"/a": {"size": "x", "last_bytes": ""}}', '{"/a": 1}'])
+def test_marks_that_cannot_be_read_end_it(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "one"
+    path.write_bytes(canal_mark(3))
+    (tmp_path / "dead.jsonl.files.json").write_text(content)
+    with pytest.raises(StoreError, match="holds no marks of followed files"):
+        followed_once(path, tmp_path / "dead.jsonl", 9)

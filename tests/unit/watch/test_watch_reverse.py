@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.changes.model import Commit, DecodedTable, Op, Position, Rows, Statement, TableMap
-from migverify.changes.positions import parse_position, tso_position
+from migverify.changes.model import Commit, DecodedTable, Idle, Op, Position, Rows, Statement, TableMap
+from migverify.changes.positions import parse_position, time_tso, tso_position
 from migverify.config import Config, load_config
-from migverify.errors import ConfigError, PlanError, UsageError
-from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.errors import ChangeError, ConfigError, EndpointError, PlanError, UsageError
+from migverify.model import Endpoint, RunInfo, StoredKind, Verdict
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
-from migverify.tables import handover
+from migverify.tables import handover, watch_streams
 from migverify.tables.handover import read_unread, through_of
 from migverify.tables.loss import reverse_run
 from migverify.tables.recheck import proof_run
@@ -83,6 +85,46 @@ def test_what_the_source_applied_is_a_marker_or_time_and_no_checkpoint(tmp_path:
     assert (stream.applied.on_source, stream.applied.on_target, stream.marker_table) == ("ops.m", "ops.m", ("ops", "m"))
     with pytest.raises(ConfigError, match="applied"):
         config_of(tmp_path, REVERSE + ", applied: checkpoint}")
+
+
+def carried_at(tmp_path: Path, ahead: float) -> Iterator[Any]:
+    """Follow a changefeed whose watermark is ahead of the target's time, 2 days from now."""
+    first, last = (time_tso(time.time() + 2 * 86_400 + seconds) for seconds in (-600.0, ahead))
+    sink = tmp_path / f"sink{ahead:.0f}.json"
+    marks = ({"type": "TIDB_WATERMARK", "es": 1, "_tidb": {"watermarkTs": at}} for at in (first, last))
+    sink.write_text("".join(json.dumps(mark) + "\n" for mark in marks))
+    text = REVERSE.replace("sink.json]", f"{sink}], dead_letters: {tmp_path / 'dead'}") + "}\n"
+    stream = reverse_stream(config_of(tmp_path, text), tso_position(first), "run", {"target": "secret"})
+    assert "secret" not in repr(stream)
+    return stream.changes.open(tso_position(first))
+
+
+def test_a_watermark_ahead_of_the_target_is_that_of_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def connect(endpoint: Endpoint, password: str | None) -> object:
+        asked.append((endpoint.name, password))
+        return nullcontext()
+
+    monkeypatch.setattr(watch_streams, "open_session", connect)
+    monkeypatch.setattr(watch_streams, "current_timestamp", lambda _: time_tso(time.time() + 2 * 86_400))
+    assert isinstance(next(carried_at(tmp_path, 5.0)), Idle)
+    with pytest.raises(ChangeError, match=r"36\d\d s ahead of the configured TiDB"):
+        list(carried_at(tmp_path, 3600.0))
+    assert set(asked) == {("target", "secret")}
+
+
+def test_a_target_that_does_not_answer_has_the_time_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> object:
+        raise EndpointError("no answer")
+
+    monkeypatch.setattr(watch_streams, "open_session", refuse)
+    with pytest.raises(ChangeError, match="ahead of the configured TiDB"):
+        list(carried_at(tmp_path, 5.0))
 
 
 def test_without_a_changefeed_there_is_nothing_to_follow(tmp_path: Path) -> None:
