@@ -30,6 +30,11 @@ class CarrierSettings(Strict):
         default=(), description="Files of messages, or one folder of a storage sink; or `kafka`."
     )
     time_zone: str = Field(default="", description="Zone of TIMESTAMP texts: the changefeed's `time-zone`.")
+    start_ts: int = Field(
+        default=0,
+        ge=0,
+        description="The changefeed's start-ts: it carries all that was committed later. 0 for unknown.",
+    )
     types: PathInFolder | None = Field(default=None, description="JSON file of column types; see docs/carriers.md.")
     dead_letters: PathInFolder = Field(
         default=".migverify/dead-letters.jsonl",

@@ -164,7 +164,7 @@ def carrier_of(settings: CarrierSettings, newest: Callable[[], int] | None = Non
         CarrierFormat(settings.format, types, settings.time_zone), login, kafka.topics if kafka is not None else (),
         tuple(map(Path, settings.files)),
     )  # fmt: skip
-    return FollowedCarrier(source, Path(settings.dead_letters), newest=newest)
+    return FollowedCarrier(source, Path(settings.dead_letters), settings.start_ts, newest)
 
 
 def clock_stream(config: Config, secrets: Secrets, run_id: str) -> Stream:

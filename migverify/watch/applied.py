@@ -184,7 +184,9 @@ class Marker(Applied):
     _ordinals: dict[int, int] = field(default_factory=dict)
     _number: int | None = None
     _reached: int | None = None
-    _expected: deque[tuple[int, int]] = field(default_factory=deque)
+    grace: float = 5.0
+    """Seconds in which a marker may be shown behind its place: not every carrier gives each row its own commit's place."""
+    _expected: deque[tuple[int, int, float]] = field(default_factory=deque)
     _seen: int = 0
     _arrived: int = 0
 
@@ -226,16 +228,19 @@ class Marker(Applied):
     def expect(self, number: int, ordinal: int) -> None:
         """Remember that the stream must show a marker before it comes to a place."""
         if len(self._expected) < MOST_EXPECTED:
-            self._expected.append((number, ordinal))
+            self._expected.append((number, ordinal, time.monotonic()))
 
     def lacks(self, ordinal: int) -> str:
         """Return that a marker is missing in a stream that was read past it."""
         while self._expected and self._expected[0][0] <= self._seen:
             self._expected.popleft()
-        if not self._expected or self._expected[0][1] > ordinal:
+        if not self._expected:
+            return ""
+        number, place, since = self._expected[0]
+        if place > ordinal or time.monotonic() - since < self.grace:
             return ""
         return (
-            f"the changes were read past marker {self._expected[0][0]} of {self.on_source} and do not hold it: they are"
+            f"the changes were read past marker {number} of {self.on_source} and do not hold it: they are"
             " those of another server, or leave its table out"
         )
 

@@ -264,7 +264,8 @@ class CommittedChanges:
             raise PurgedError(
                 f"the first timestamp of the messages is {first}, after the position {self._start} ({name}): nothing "
                 "shows that what was committed in between was carried.",
-                hint="Begin at a later position after a full verification, or state the changefeed's start-ts.",
+                hint="Begin at a later position after a full verification; a watch takes the changefeed's start-ts by "
+                "reverse.carrier.start_ts.",
             )
         self._proved = True
 

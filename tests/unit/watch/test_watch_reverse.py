@@ -270,7 +270,7 @@ def test_a_changefeed_that_carried_nothing_may_be_that_of_another_cluster(tmp_pa
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30), st.integers(0, 60), st.integers(0, 30))
 def test_a_stream_that_was_read_past_a_marker_has_shown_it(steps: list[int], read: int, shown: int) -> None:
     """Marker n is committed before place p of the stream: once that was read, n or a later one must have come."""
-    marker, place, expected = Marker("ops.m", "ops.m", "w"), 0, []
+    marker, place, expected = Marker("ops.m", "ops.m", "w", grace=0.0), 0, []
     for number, step in enumerate(steps, 1):
         place += step
         marker.expect(number, place)
