@@ -7,6 +7,7 @@ slow; the source of the changes keeps the rest.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -34,6 +35,8 @@ MOST_COLLECTED = 100_000
 POINT_COMMITS = 16
 """How exact the lag in transactions is."""
 MOST_POINTS = 20_000
+_MARKER = re.compile(r"[0-9]{1,18}\Z")
+"""The number of a marker; a row with anything else is none."""
 
 
 class FollowedSource(Protocol):
@@ -303,7 +306,7 @@ class StreamReader:
         elif name == self._stream.marker_table:
             # Another watch may use the same table, one of the other direction above all.
             for owner, marked in decoder(event.table, ("name", "number")).texts(event.images):
-                if owner == self._stream.marker_name:
+                if owner == self._stream.marker_name and _MARKER.match(marked or ""):
                     self._marked = max(self._marked, int(marked or 0))
         elif self._in_scope(*name):
             self._find_uncovered(name, event.time)

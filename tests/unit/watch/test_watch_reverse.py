@@ -297,6 +297,21 @@ def test_a_marker_of_another_watch_in_the_same_table_is_none(tmp_path: Path) -> 
     assert (stream.applied._seen, stream.applied._ordinals) == (3, {3: TSO + 1})
 
 
+@pytest.mark.parametrize("number", ["x", "", None, "-1", "9" * 5000, "9" * 19, "1.5"])
+def test_a_marker_row_without_a_number_is_none(tmp_path: Path, number: str | None) -> None:
+    stream = reverse_stream(
+        config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}"), tso_position(TSO), "run"
+    )
+    object.__setattr__(stream, "changes", Carried())
+    reader = StreamReader(0, stream, {}, lambda *_: False, None)
+    table = DecodedTable.of("ops", "m", ("name", "number"), ("name",))
+    images = table.packed([("migverify target run", "3"), ("migverify target run", number)])
+    reader._take_item(Rows(Op.INSERT, table, images, "tso", TSO, 0))
+    reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
+    assert isinstance(stream.applied, Marker)
+    assert (stream.applied._seen, stream.applied._ordinals) == (3, {3: TSO + 1})
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[ResultStore]:
     with closing(open_store(f"sqlite:///{tmp_path}/runs.db")) as opened:
