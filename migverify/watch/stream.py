@@ -7,6 +7,7 @@ slow; the source of the changes keeps the rest.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from typing import ClassVar, Protocol
 from migverify.changes.carriers.committed import VOID
 from migverify.changes.ddl import ddl_finding
 from migverify.changes.decode import decoder
-from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
+from migverify.changes.model import AfterImages, Begin, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.changes.server import source_state
 from migverify.changes.source import read_server
 from migverify.db.session import Session
@@ -34,6 +35,10 @@ MOST_COLLECTED = 100_000
 POINT_COMMITS = 16
 """How exact the lag in transactions is."""
 MOST_POINTS = 20_000
+_FEW_PENDING = 100
+"""Findings of a transaction among which an equal one is looked for."""
+_MARKER = re.compile(r"[0-9]{1,18}\Z")
+"""The number of a marker; a row with anything else is none."""
 
 
 class FollowedSource(Protocol):
@@ -293,6 +298,7 @@ class StreamReader:
         if watched is not None:
             if watched.names and self._has_key(watched, event):
                 self._touches.add(watched.number, touched_keys(watched, event), leaves_rows(event))
+                self._take_unknown_keys(watched, event)
                 if changed := immutable_changes(watched, event):
                     some = ", ".join(map(str, changed[:3]))
                     text = f"{len(changed)} rows declared immutable changed: {some}"
@@ -303,7 +309,7 @@ class StreamReader:
         elif name == self._stream.marker_table:
             # Another watch may use the same table, one of the other direction above all.
             for owner, marked in decoder(event.table, ("name", "number")).texts(event.images):
-                if owner == self._stream.marker_name:
+                if owner == self._stream.marker_name and _MARKER.match(marked or ""):
                     self._marked = max(self._marked, int(marked or 0))
         elif self._in_scope(*name):
             self._find_uncovered(name, event.time)
@@ -314,6 +320,17 @@ class StreamReader:
             text = f"rows of {name[0]}.{name[1]} were changed, and what its foreign keys do here is in no binlog"
             if watched is not None and ("ddl", watched.number, text, at) not in self._pending[-len(self.cascades) :]:
                 self._find("ddl", watched.number, text, at)
+
+    def _take_unknown_keys(self, watched: WatchedTable, event: Rows) -> None:
+        """Find that the key of a row before an update is not known: the message's own key tells of no other key."""
+        if not isinstance(event.table, AfterImages):
+            return
+        named = {event.table.columns[place].name for place in event.table.key}
+        if missing := sorted(set(watched.names) - named):
+            text = f"rows were updated, and the changefeed sends no old values of the key column {', '.join(missing)}"
+            finding = ("ddl", watched.number, text, event.time)
+            if finding not in self._pending[-_FEW_PENDING:]:
+                self._find(*finding)
 
     def _has_key(self, watched: WatchedTable, event: Rows) -> bool:
         """Whether the rows have the key's columns: those of another table under this name need not."""

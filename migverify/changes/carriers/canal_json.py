@@ -30,7 +30,7 @@ from migverify.changes.carriers.base import (
 )
 from migverify.changes.carriers.column_text import ColumnType
 from migverify.changes.carriers.exact_json import Json
-from migverify.changes.carriers.lazy import SEPARATOR, ColumnCut, LazyAfterImages, LazyTable
+from migverify.changes.carriers.lazy import SEPARATOR, ColumnCut, LazyAfterImages, LazyTable, is_integer, is_timestamp
 from migverify.changes.model import DecodedTable, Op, Rows
 from migverify.model import Flavor
 
@@ -95,9 +95,9 @@ class CanalJson(Parser):
             raise UndecodableError("the row is not in the message but in the changefeed's claim-check storage")
         kind = exact_json.text(body.get("type"), "type")
         if kind == "TIDB_WATERMARK":
-            yield Watermark(exact_json.integer(extension.get("watermarkTs"), "watermarkTs"), message.place)
+            yield Watermark(exact_json.timestamp(extension.get("watermarkTs"), "watermarkTs"), message.place)
             return
-        commit = exact_json.integer(extension["commitTs"], "commitTs") if "commitTs" in extension else None
+        commit = exact_json.timestamp(extension["commitTs"], "commitTs") if "commitTs" in extension else None
         milliseconds = exact_json.integer(body.get("es"), "es")
         database, table = (exact_json.text(body.get(part), part) for part in ("database", "table"))
         if commit is None:
@@ -139,7 +139,7 @@ class CanalJson(Parser):
             not value.startswith(known.middle, middle)
             or value[numbers + len(_NUMBERS) : middle].translate(None, _DIGITS) != _BETWEEN
             or not value.endswith(b"}}")
-            or not commit.isdigit()
+            or not is_timestamp(commit)
         ):
             return None
         at, table, rows = middle + len(known.middle), known.table, 1
@@ -244,7 +244,7 @@ def _cell(name: str, column: _Column, parser: CanalJson) -> ColumnCut:
     plain = column.kind.base in texts.INTEGERS and not column.kind.zerofill
 
     def convert(raw: bytes) -> str | None:
-        if plain and raw.isdigit():
+        if plain and is_integer(raw):
             return raw.decode("ascii")
         if b"\\" in raw:
             return None

@@ -32,12 +32,15 @@ MICROSECONDS = 1_000_000
 
 _WORDS = re.compile(r"\b(unsigned|zerofill|signed)\b", re.IGNORECASE)
 _TYPE = re.compile(r"\s*([A-Za-z]\w*)\s*(?:\(([\d, ]*)\))?\s*\Z")
-_INTEGER = re.compile(r"-?\d+\Z")
+_INTEGER = re.compile(r"-?0{0,235}[0-9]{1,20}\Z")  # ZEROFILL pads to 255 digits at most
+_NUMBER = re.compile(r"[0-9]{1,9}\Z")
 _DECIMAL = re.compile(r"-?\d+(\.\d+)?\Z")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _DATETIME = re.compile(r"(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})(\.\d{1,6})?\Z")
 _TIME = re.compile(r"-?\d{2,3}:\d{2}:\d{2}(\.\d{1,6})?\Z")
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})\Z")
+_MOST_BYTES = 128  # a DECIMAL has 65 digits, in 28 bytes
+_MOST_SCALE = 255
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1)
 
@@ -74,7 +77,7 @@ def parse_type(column_type: str, flavor: Flavor = Flavor.MYSQL) -> ColumnType:
     match = _TYPE.match(_WORDS.sub("", column_type))
     if match is None:
         raise UndecodableError(f"column type {column_type[:60]!r} is not understood")
-    numbers = [int(part) for part in (match[2] or "").split(",") if part.strip().isdigit()]
+    numbers = [int(part) for part in (match[2] or "").split(",") if _NUMBER.match(part.strip())]
     length, scale = (*numbers, None, None)[:2]
     return ColumnType(match[1].lower(), length, scale, bool(words & {"unsigned", "zerofill"}), "zerofill" in words)
 
@@ -122,6 +125,8 @@ def decimal_text(value: str) -> str:
 
 def unscaled_text(raw: bytes, scale: int) -> str:
     """Return the text of a decimal given as big-endian two's complement integer and number of fraction digits."""
+    if len(raw) > _MOST_BYTES or abs(scale) > _MOST_SCALE:
+        raise UndecodableError(f"a decimal of {len(raw)} bytes with scale {scale}: no server stores it")
     number = int.from_bytes(raw, "big", signed=True)
     digits = str(abs(number)).zfill(scale + 1)
     sign = "-" if number < 0 else ""

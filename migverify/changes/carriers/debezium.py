@@ -139,7 +139,7 @@ class _Source:
         flavor = _FLAVORS.get(connector)
         if flavor is None:
             raise UndecodableError(f"connector {connector[:40]!r} is not known")
-        commit = exact_json.integer(source["commit_ts"], "commit_ts") if flavor is Flavor.TIDB else None
+        commit = exact_json.timestamp(source.get("commit_ts"), "commit_ts") if flavor is Flavor.TIDB else None
         milliseconds = exact_json.integer(source.get("ts_ms"), "source.ts_ms")
         database, table = (exact_json.text(source.get(part) or "", f"source.{part}") for part in ("db", "table"))
         if commit is None:

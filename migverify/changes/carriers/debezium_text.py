@@ -25,6 +25,8 @@ BINARY_MODES = frozenset({"bytes", "base64", "base64-url-safe", "hex"})
 _SAFE_DIGITS = 15  # decimal digits that a double always gives back
 _LABELED = frozenset({"enum", "set"})
 _ISO = re.compile(r"(-?\d{4,}-\d{2}-\d{2})(?:T(\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?Z?)?\Z")
+_SCALE = re.compile(r"-?[0-9]{1,3}\Z")
+_LENGTH = re.compile(r"[0-9]{1,3}\Z")
 _PROPAGATED = "__debezium.source.column."
 
 
@@ -156,7 +158,7 @@ def _text_of(base: str) -> _Decode:
 
 def _decimal(value: Json, encoding: Encoding) -> Decoded:
     scale = encoding.parameters.get("scale")
-    if not isinstance(scale, str) or not scale.lstrip("-").isdigit():
+    if not isinstance(scale, str) or not _SCALE.match(scale):
         raise UndecodableError(f"the schema of {encoding.what} has no scale")
     return texts.unscaled_text(_bytes(value, encoding), int(scale))
 
@@ -180,7 +182,7 @@ def _decimal_without_schema(value: Json, encoding: Encoding) -> Decoded:
 
 def _bits(value: Json, encoding: Encoding) -> Decoded:
     number, length = int.from_bytes(_bytes(value, encoding), "little"), encoding.parameters.get("length")
-    if encoding.column is None and isinstance(length, str) and length.isdigit():
+    if encoding.column is None and isinstance(length, str) and _LENGTH.match(length):
         return texts.bit_text(number, ColumnType("bit", int(length)), encoding.what)
     return "bit", number
 

@@ -63,6 +63,14 @@ def integer(value: Json, what: str) -> int:
     raise UndecodableError(f"{what} is not an integer")
 
 
+def timestamp(value: Json, what: str) -> int:
+    """Return a timestamp of TiDB; raises UndecodableError for anything else: one has at most 63 bits."""
+    found = integer(value, what)
+    if not 0 <= found < 1 << 63:
+        raise UndecodableError(f"{what} is no timestamp of TiDB")
+    return found
+
+
 def text(value: Json, what: str) -> str:
     """Return a JSON string that is Unicode text; raises UndecodableError for anything else."""
     if not isinstance(value, str):

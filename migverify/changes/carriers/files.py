@@ -262,7 +262,7 @@ class StorageFolder:
     def _complete_to(self) -> int:
         path = self._root / "metadata"
         try:
-            return exact_json.integer(_object(path.read_bytes()).get("checkpoint-ts"), "checkpoint-ts")
+            return exact_json.timestamp(_object(path.read_bytes()).get("checkpoint-ts"), "checkpoint-ts")
         except (OSError, UndecodableError) as error:
             raise ChangeError(
                 f"{path} gives no checkpoint: {error}", hint="Name the folder of the changefeed's sink URI."
@@ -302,7 +302,7 @@ class StorageFolder:
             body = _object(raw)
             if not body.get("Query"):
                 return
-            commit = exact_json.integer(body.get("TableVersion"), "TableVersion")
+            commit = exact_json.timestamp(body.get("TableVersion"), "TableVersion")
             database, table = (exact_json.text(body.get(part), part) for part in ("Schema", "Table"))
             sql = exact_json.text(body.get("Query"), "Query")
         except UndecodableError as error:

@@ -21,6 +21,16 @@ Convert: TypeAlias = Callable[[bytes], str | None]
 """The text of a value that was cut out of a row; UndecodableError, or None where the row must be decoded whole."""
 
 
+def is_timestamp(raw: bytes) -> bool:
+    """Whether digits are a timestamp of TiDB for sure; where not, the message is decoded whole."""
+    return len(raw) < 19 and raw.isdigit()
+
+
+def is_integer(raw: bytes) -> bool:
+    """Whether digits are an integer that a column can hold; others are decoded whole, which refuses them."""
+    return len(raw) <= 20 and raw.isdigit()
+
+
 class ColumnCut(NamedTuple):
     """How a column is found in the text of a row: by its name, up to its value and behind it."""
 

@@ -30,7 +30,7 @@ from migverify.changes.carriers.base import (
 )
 from migverify.changes.carriers.column_text import ColumnType
 from migverify.changes.carriers.exact_json import Json, Number
-from migverify.changes.carriers.lazy import SEPARATOR, ColumnCut, Convert, LazyTable
+from migverify.changes.carriers.lazy import SEPARATOR, ColumnCut, Convert, LazyTable, is_integer, is_timestamp
 from migverify.changes.carriers.recognition import OPEN_PROTOCOL_HEAD
 from migverify.changes.model import DecodedTable, Op, Rows
 from migverify.model import Flavor
@@ -106,7 +106,7 @@ class OpenProtocol(Parser):
         commit = key[16 + len(_KEY) : rest]
         if (
             known is None
-            or not commit.isdigit()
+            or not is_timestamp(commit)
             or key[:8] != OPEN_PROTOCOL_HEAD
             or _size(key, 8) != len(key) - 16
             or _size(value, 0) != len(value) - 8
@@ -178,7 +178,7 @@ class OpenProtocol(Parser):
         is_text = isinstance(column.get("v"), str)
 
         def convert(raw: bytes) -> str | None:
-            if integer and raw.isdigit():
+            if integer and is_integer(raw):
                 return raw.decode("ascii")
             if not is_text or b"\\" in raw:
                 return None
@@ -190,7 +190,7 @@ class OpenProtocol(Parser):
         return convert
 
     def _event(self, message: CarrierMessage, index: int, key: dict[str, Json], value: bytes) -> CarriedItem:
-        commit = exact_json.integer(key.get("ts"), "ts")
+        commit = exact_json.timestamp(key.get("ts"), "ts")
         kind = exact_json.integer(key.get("t"), "t")
         if kind == _RESOLVED:
             return Watermark(commit, message.place)

@@ -370,3 +370,18 @@ shapes = st.recursive(
 def test_no_shape_raises(changed: dict[str, Any]) -> None:
     body = {"op": "c", "before": None, "after": {"id": 1}, "source": SOURCE} | changed
     Debezium().parse(CarrierMessage(PLACE, None, json.dumps(body).encode()))
+
+
+@pytest.mark.parametrize("stamp", [-1, 1 << 63, None, "1"])
+def test_a_timestamp_that_tidb_cannot_have_is_a_reject(stamp: Any) -> None:
+    source = {**TICDC, "commit_ts": stamp}
+    assert isinstance(one(envelope("c", None, {"id": 1}, [field("id")], source)), Reject)
+    del source["commit_ts"]
+    assert isinstance(one(envelope("c", None, {"id": 1}, [field("id")], source)), Reject)
+
+
+@pytest.mark.parametrize("scale", ["300", "-300", "9" * 5000, "\u00b2"])
+def test_a_decimal_that_no_server_stores_is_a_reject(scale: str) -> None:
+    decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
+    assert "scale" in value({**decimal, "parameters": {"scale": scale}}, "AQ==")
+    assert "no server stores it" in value({**decimal, "parameters": {"scale": "2"}}, "ab/+" * 2000)

@@ -191,3 +191,43 @@ def test_an_update_of_two_rows_of_one_transaction_keeps_pairs() -> None:
     (rows,) = [item for item in CommittedChanges(Messages([*messages, mark(20)])).items() if isinstance(item, Rows)]
     assert rows.op is Op.UPDATE
     assert decoder(rows.table, ("id", "name")).texts(rows.images) == [("1", "o"), ("1", "n"), ("2", "o"), ("2", "n")]
+
+
+HUGE = "9" * 5000
+
+
+@pytest.mark.parametrize("stamp", ["-1", "9223372036854775808", HUGE])
+def test_a_timestamp_that_tidb_cannot_have_is_a_reject(stamp: str) -> None:
+    value = canal("INSERT", ROW, None).replace(b'"commitTs":9}', f'"commitTs":{stamp}}}'.encode())
+    parser = learned(CanalJson(keys_only=True), (None, canal("INSERT", ROW, None)))
+    mark = f'{{"type":"TIDB_WATERMARK","es":1,"_tidb":{{"watermarkTs":{stamp}}}}}'.encode()
+    for message in (value, mark):
+        assert isinstance(parser.items(None, message, "f", 0, 1)[0], Reject)
+        assert isinstance(CanalJson().items(None, message, "f", 0, 1)[0], Reject)
+    key, row = opened(ROW, None, "u")
+    event_parser = learned(OpenProtocol(keys_only=True), (key, row))
+    for kind in (1, 3):
+        late = key[:8] + part(f'{{"ts":{stamp},"scm":"d","tbl":"t","t":{kind}}}'.encode())
+        assert isinstance(event_parser.items(late, row, "f", 0, 1)[0], Reject)
+        assert isinstance(OpenProtocol().items(late, row, "f", 0, 1)[0], Reject)
+
+
+def test_the_last_timestamp_of_tidb_is_one() -> None:
+    last = canal("INSERT", ROW, None).replace(b'"commitTs":9}', b'"commitTs":9223372036854775807}')
+    parser = learned(CanalJson(keys_only=True), (None, canal("INSERT", ROW, None)))
+    (item,) = parser.items(None, last, "f", 0, 1)
+    assert isinstance(item, Carried)
+    assert item.order is not None
+    assert item.order.position.offset == 2**63 - 1
+
+
+@pytest.mark.parametrize("number", [HUGE, "1" * 21, "-" + HUGE])
+def test_an_integer_that_no_column_holds_is_a_reject(number: str) -> None:
+    value = canal("INSERT", ROW | {"id": number}, None)
+    parser = learned(CanalJson(keys_only=True), (None, canal("INSERT", ROW, None)))
+    assert isinstance(parser.items(None, value, "f", 0, 1)[0], Reject)
+    key, row = opened(ROW, None, "u")
+    huge = part(row[8:].replace(b'"v":1}', f'"v":{number}}}'.encode()))
+    event_parser = learned(OpenProtocol(keys_only=True), (key, row))
+    assert isinstance(event_parser.items(key, huge, "f", 0, 1)[0], Reject)
+    assert isinstance(OpenProtocol().items(key, huge, "f", 0, 1)[0], Reject)

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.changes.model import Commit, DecodedTable, Idle, Op, Position, Rows, Statement, TableMap
+from migverify.changes.model import AfterImages, Commit, DecodedTable, Idle, Op, Position, Rows, Statement, TableMap
 from migverify.changes.positions import parse_position, time_tso, tso_position
 from migverify.config import Config, load_config
 from migverify.errors import ChangeError, ConfigError, EndpointError, PlanError, UsageError
 from migverify.model import Endpoint, RunInfo, StoredKind, Verdict
+from migverify.sql.key_range import KeyColumn
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables import handover, watch_streams
@@ -39,6 +40,7 @@ from migverify.watch.applied import Marker, SettleTime
 from migverify.watch.ledger import Ledger, PairCounts
 from migverify.watch.run import WatchRun
 from migverify.watch.stream import SourceProgress, StreamReader
+from migverify.watch.touched import WatchedTable
 from tests.fakes import FakeStore
 from tests.toy_tables import make_pair
 
@@ -295,6 +297,46 @@ def test_a_marker_of_another_watch_in_the_same_table_is_none(tmp_path: Path) -> 
     reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
     assert isinstance(stream.applied, Marker)
     assert (stream.applied._seen, stream.applied._ordinals) == (3, {3: TSO + 1})
+
+
+@pytest.mark.parametrize("number", ["x", "", None, "-1", "9" * 5000, "9" * 19, "1.5"])
+def test_a_marker_row_without_a_number_is_none(tmp_path: Path, number: str | None) -> None:
+    stream = reverse_stream(
+        config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}"), tso_position(TSO), "run"
+    )
+    object.__setattr__(stream, "changes", Carried())
+    reader = StreamReader(0, stream, {}, lambda *_: False, None)
+    table = DecodedTable.of("ops", "m", ("name", "number"), ("name",))
+    images = table.packed([("migverify target run", "3"), ("migverify target run", number)])
+    reader._take_item(Rows(Op.INSERT, table, images, "tso", TSO, 0))
+    reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
+    assert isinstance(stream.applied, Marker)
+    assert (stream.applied._seen, stream.applied._ordinals) == (3, {3: TSO + 1})
+
+
+@pytest.mark.parametrize(
+    ("layout", "named", "stale"),
+    [(AfterImages, ("id",), True), (AfterImages, (), True), (AfterImages, ("id", "code"), False),
+     (AfterImages, ("code",), False), (DecodedTable, ("id",), False)],
+)  # fmt: skip
+def test_an_update_without_the_old_value_of_the_watched_key_makes_the_table_stale(
+    tmp_path: Path, layout: type[DecodedTable], named: tuple[str, ...], stale: bool
+) -> None:
+    stream = reverse_stream(config_of(tmp_path, REVERSE + "}"), tso_position(TSO), "run")
+    object.__setattr__(stream, "changes", Carried())
+    watched = WatchedTable(
+        0, "target", "app", "t", ("code",), (KeyColumn("`code`", "`code`", "string", nullable=False),)
+    )
+    reader = StreamReader(0, stream, {("app", "t"): watched}, lambda *_: False, None)
+    table = layout.of("app", "t", ("id", "code"), named)
+    for number in ("1", "2"):
+        images = [(number, f"c{number}")] * (1 if layout is AfterImages else 2)
+        reader._take_item(Rows(Op.UPDATE, table, table.packed(images), "tso", TSO, 0))
+    reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
+    taken = reader.take()
+    assert {key for _, key in taken.keys} == {("c1",), ("c2",)}
+    text = "rows were updated, and the changefeed sends no old values of the key column code"
+    assert [(one.kind, one.pair, one.text) for one in taken.findings] == ([("ddl", 0, text)] if stale else [])
 
 
 @pytest.fixture
