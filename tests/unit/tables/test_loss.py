@@ -244,16 +244,19 @@ def end_process(world: World) -> None:
     world.store.database.write("", lambda connection: connection.execute(query))
 
 
-def test_a_watch_whose_changefeed_is_silent_is_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ledger_age", [0, 12])
+def test_a_watch_whose_changefeed_is_silent_is_alive(
+    world: World, monkeypatch: pytest.MonkeyPatch, ledger_age: int
+) -> None:
     world.source = world.target = {"1": 1}
     world.write((T0 - 20 * SECOND, "1"))
     real = time.time
-    monkeypatch.setattr(loss_module.time, "time", lambda: real() + 12)
+    monkeypatch.setattr(loss_module.time, "time", lambda: real() + ledger_age)
     world.now = T0 + 12 * SECOND
     found = world.loss()
     assert (found.verdict, found.watch.is_alive) == (Verdict.INCONCLUSIVE, True)
     reasons = "; ".join(found.reasons)
-    assert "the changefeed has been silent for 1" in reasons
+    assert "is alive, and the changefeed has been silent for 12 seconds" in reasons
     assert "resume" not in reasons
     document = loss_as_dict(found, None, [], [])
     assert document["watch"]["alive"] is True
