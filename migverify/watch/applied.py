@@ -185,7 +185,7 @@ class Marker(Applied):
     _number: int | None = None
     _reached: int | None = None
     grace: float = 5.0
-    """Seconds in which a marker may be shown behind its place: not every carrier gives each row its own commit's place."""
+    """Seconds in which a marker may come behind its place: not every carrier gives each row the place of its commit."""
     _expected: deque[tuple[int, int, float]] = field(default_factory=deque)
     _seen: int = 0
     _arrived: int = 0
