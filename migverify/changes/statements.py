@@ -358,7 +358,7 @@ class _Reader:
 def _is_table_copy(words: list[str]) -> bool:
     """Whether CREATE TABLE goes on with TABLE t or VALUES ROW(...), the other spellings of a SELECT."""
     depth = 0
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         depth += (word == "(") - (word == ")")
         if depth == 0 and (word == "TABLE" or (word == "VALUES" and following == "ROW")):
             return True

@@ -104,3 +104,7 @@ def test_any_name_survives_quoting(database: str, table: str, gap: str) -> None:
 @given(st.text(max_size=60))
 def test_any_text_has_an_answer(sql: str) -> None:
     assert classify(sql, "db").kind in QueryKind
+
+
+def test_a_create_table_that_is_cut_behind_its_name_is_a_statement_on_the_table() -> None:
+    assert classify("CREATE TABLE t", "d").tables == (("d", "t"),)
