@@ -167,16 +167,17 @@ def test_rows_that_were_lost_are_found_while_writes_go_on_and_stay_so_in_the_wri
 
 def test_a_final_pass_is_not_proved_by_what_the_target_held_before_it(paid: Databases, tmp_path: Path) -> None:
     """MySQL gets what TiDB held while the row was in doubt; what TiDB holds now is lost."""
-    config = config_of(paid, tmp_path)
+    config = config_of(paid, tmp_path, settle_seconds=4)  # the past is looked through for four times as long
     watch = sweep(config)
     watch.wait_for(lambda s: s["sweep"]["rounds"] >= 1)
     paid.target("UPDATE pay SET note='v2' WHERE id=2")
-    watch.wait_for(lambda s: s["tables"][1]["doubt"] == 1)
+    rounds = watch.wait_for(lambda s: s["tables"][1]["doubt"] == 1)["sweep"]["rounds"]
+    watch.wait_for(lambda s: s["sweep"]["rounds"] >= rounds + 2)
     watch.stop()
     paid.source("UPDATE pay SET note='v2' WHERE id=2")
     paid.target("UPDATE pay SET note='v3' WHERE id=2")
     drain = ["--config", str(config), "--reverse", "--resume", watch.run, "--until-drained", "--json"]
-    code, out, err = migverify("tables", "watch", *drain, "--timeout", "10")
+    code, out, err = migverify("tables", "watch", *drain, "--timeout", "15")
     assert code == 3, (out[-2000:], err)
     paid.source("UPDATE pay SET note='v3' WHERE id=2")
     code, out, err = migverify("tables", "watch", *drain, "--timeout", "60")
