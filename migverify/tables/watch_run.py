@@ -34,6 +34,7 @@ from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
     BEGAN,
     clock_stream,
+    column_types,
     is_followed,
     marker_name,
     position_of_run,
@@ -163,7 +164,8 @@ def _make_watch(
         streams = [clock_stream(config, secrets, run.run_id)]
     elif reverse:
         start = _start(prepared, config.target.name, request, began, resumed)
-        streams = [reverse_stream(config, start, run.run_id, secrets)]
+        types = column_types(pool, config.target, [(w.database, w.table) for w in watched])
+        streams = [reverse_stream(config, start, run.run_id, secrets, types)]
     else:
         streams = [
             stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))

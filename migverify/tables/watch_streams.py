@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from migverify.changes.carriers.base import Types, UndecodableError
+from migverify.changes.carriers.column_text import parse_type
 from migverify.changes.carriers.followed import FollowedCarrier
 from migverify.changes.carriers.formats import CarrierFormat, CarrierSource, read_types
 from migverify.changes.carriers.kafka import KafkaLogin
@@ -18,11 +20,13 @@ from migverify.changes.model import Position
 from migverify.changes.positions import parse_position, time_tso
 from migverify.config import Config, includes, override_for, route, shard_of
 from migverify.config.reverse import ReverseSettings
+from migverify.db.pool import SessionPool
 from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
 from migverify.db.snapshot import current_timestamp
 from migverify.errors import ConfigError, EndpointError, UsageError
-from migverify.model import Endpoint, RunInfo
+from migverify.model import Endpoint, Flavor, RunInfo
+from migverify.sql.catalog import read_tables
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime, TimedMarker
@@ -102,10 +106,13 @@ def _applied(config: Config, name: str) -> Applied:
     return SettleTime(settings.settle_seconds)
 
 
-def reverse_stream(config: Config, start: Position, run_id: str, secrets: Secrets | None = None) -> Stream:
+def reverse_stream(
+    config: Config, start: Position, run_id: str, secrets: Secrets | None = None, types: Types | None = None
+) -> Stream:
     """Return the changes of the target from ``start`` on, as a changefeed carries them; the marker is that of the run.
 
-    With ``secrets`` the target is asked for its time: messages of another cluster, ahead of it, are refused.
+    With ``secrets`` the target is asked for its time: messages of another cluster, ahead of it, are refused. ``types``
+    are those of the target's columns, for what messages leave open; declared ones go before them.
 
     Raises
     ------
@@ -124,7 +131,7 @@ def reverse_stream(config: Config, start: Position, run_id: str, secrets: Secret
         applied = Marker(marker, marker, _reverse_name(config, run_id))
     database, _, table = (marker or "").partition(".")
     newest = None if secrets is None else _clock_of(config.target, secrets.get(config.target.name))
-    changes = carrier_of(settings.carrier, newest)
+    changes = carrier_of(settings.carrier, newest, types or {})
     place = (database, table) if marker else None
     return Stream(config.target, changes, applied, start, place, _reverse_name(config, run_id))
 
@@ -146,15 +153,41 @@ def _clock_of(endpoint: Endpoint, password: str | None) -> Callable[[], int]:
     return ask
 
 
-def carrier_of(settings: CarrierSettings, newest: Callable[[], int] | None = None) -> FollowedCarrier:
-    """Return a changefeed as its settings describe it; ``newest`` as for ``CommittedChanges``.
+def column_types(pool: SessionPool, endpoint: Endpoint, names: Sequence[tuple[str, str]]) -> Types:
+    """Return the types of the columns of some tables that a carrier's messages can be read by; raises ReadError.
+
+    A message need not hold the labels of an ENUM or the width of a BIT. After DDL these are the types of before: what
+    does not fit them is kept as a dead letter, and the table is compared.
+    """
+    with pool.session(endpoint) as session:
+        return {
+            f"{one.ref.database}.{one.ref.table}": {
+                column.name: column.column_type for column in one.columns if _is_known(column.column_type)
+            }
+            for one in read_tables(session, endpoint.name, names, estimates=False)
+        }
+
+
+def _is_known(column_type: str) -> bool:
+    try:
+        parse_type(column_type, Flavor.TIDB)
+    except UndecodableError:
+        return False
+    return True
+
+
+def carrier_of(
+    settings: CarrierSettings, newest: Callable[[], int] | None = None, known: Types | None = None
+) -> FollowedCarrier:
+    """Return a changefeed as its settings describe it; ``newest`` as for ``CommittedChanges``, ``known`` are types.
 
     Raises
     ------
     ConfigError
         the file of column types cannot be read.
     """
-    types = read_types(Path(settings.types)) if settings.types else {}
+    declared = read_types(Path(settings.types)) if settings.types else {}
+    types = {name: {**(known or {}).get(name, {}), **declared.get(name, {})} for name in {**(known or {}), **declared}}
     kafka = settings.kafka
     login = None if kafka is None else KafkaLogin(
         kafka.servers, kafka.security_protocol, kafka.sasl_mechanism, kafka.username_env or "",

@@ -93,7 +93,7 @@ def verified(config: Path) -> str:
 def test_a_healthy_feed_is_never_a_difference_and_its_drain_is_match(
     opened: Databases, tmp_path: Path, protocol: str, out: str
 ) -> None:
-    with followed(opened, tmp_path, protocol=protocol, out=out, full_types=True) as (fed, config):
+    with followed(opened, tmp_path, protocol=protocol, out=out) as (fed, config):
         watching = Watching(config, "--reverse", "--since", verified(config))
         watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
         write(fed, opened, 300)
@@ -117,7 +117,7 @@ FOUND_BY_THE_SWEEP = ["message-lost:every=60", "split-partition:every=40"]
 
 @pytest.mark.parametrize("fault", FOUND_BY_KEY + FOUND_BY_THE_SWEEP)
 def test_each_fault_of_the_feed_is_found_with_key_and_column(opened: Databases, tmp_path: Path, fault: str) -> None:
-    with followed(opened, tmp_path, fault, full_types=True, out="files") as (fed, config):
+    with followed(opened, tmp_path, fault, out="files") as (fed, config):
         if fault in FOUND_BY_THE_SWEEP:
             settings = yaml.safe_load(config.read_text())
             settings["watch"]["sweep_rows"] = 5000
@@ -138,7 +138,7 @@ def test_each_fault_of_the_feed_is_found_with_key_and_column(opened: Databases, 
 
 @pytest.mark.parametrize("fault", ["message-duplicated:every=7", "across-keys:every=9"])
 def test_what_a_feed_may_do_is_no_difference(opened: Databases, tmp_path: Path, fault: str) -> None:
-    with followed(opened, tmp_path, fault, full_types=True) as (fed, config):
+    with followed(opened, tmp_path, fault) as (fed, config):
         watching = Watching(config, "--reverse", "--since", verified(config))
         watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
         write(fed, opened, 150)
@@ -151,7 +151,7 @@ def test_what_a_feed_may_do_is_no_difference(opened: Databases, tmp_path: Path, 
 
 
 def test_a_feed_that_stalls_is_lag_and_never_a_mismatch(opened: Databases, tmp_path: Path) -> None:
-    with followed(opened, tmp_path, "stalled:at=20", full_types=True) as (fed, config):
+    with followed(opened, tmp_path, "stalled:at=20") as (fed, config):
         watching = Watching(config, "--reverse", "--since", verified(config))
         watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
         write(fed, opened, 60)
@@ -164,7 +164,7 @@ def test_a_feed_that_stalls_is_lag_and_never_a_mismatch(opened: Databases, tmp_p
 
 
 def test_a_ddl_that_was_not_carried_is_seen(opened: Databases, tmp_path: Path) -> None:
-    with followed(opened, tmp_path, "ddl-not-carried:every=1", full_types=True) as (fed, config):
+    with followed(opened, tmp_path, "ddl-not-carried:every=1") as (fed, config):
         watching = Watching(config, "--reverse", "--since", verified(config))
         watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
         fed.write(f"ALTER TABLE {opened.name}.pay ADD COLUMN extra INT")
@@ -175,7 +175,7 @@ def test_a_ddl_that_was_not_carried_is_seen(opened: Databases, tmp_path: Path) -
 
 
 def test_a_writer_that_was_left_on_the_old_side_is_found(opened: Databases, tmp_path: Path) -> None:
-    with followed(opened, tmp_path, full_types=True) as (fed, config):
+    with followed(opened, tmp_path) as (fed, config):
         settings = yaml.safe_load(config.read_text())
         settings["watch"]["sweep_rows"] = 5000
         config.write_text(yaml.safe_dump(settings))
@@ -191,7 +191,7 @@ def test_a_writer_that_was_left_on_the_old_side_is_found(opened: Databases, tmp_
 
 def test_from_forward_to_reverse_nothing_lies_unread(opened: Databases, tmp_path: Path) -> None:
     """A client writes the source after the forward watch has ended: the reverse watch reads its keys."""
-    with followed(opened, tmp_path, full_types=True) as (fed, config):
+    with followed(opened, tmp_path) as (fed, config):
         base = verified(config)
         code, out, err = migverify("tables", "watch", "--config", str(config), "--since", base, "--until-drained",
                                    "--timeout", "60", "--json")  # fmt: skip
@@ -208,7 +208,7 @@ def test_from_forward_to_reverse_nothing_lies_unread(opened: Databases, tmp_path
 
 def test_the_topic_of_another_cluster_is_not_taken_for_this_one(opened: Databases, tmp_path: Path) -> None:
     """Its watermarks move on, and the marker of the watch never comes."""
-    with followed(opened, tmp_path, full_types=True) as (fed, config):
+    with followed(opened, tmp_path) as (fed, config):
         base = verified(config)
         settings = yaml.safe_load(config.read_text())
         lines = fed.paths[0].read_bytes().splitlines(keepends=True)
