@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from migverify.changes.carriers import column_text as texts
-from migverify.changes.carriers.followed import newest_timestamp
 from migverify.db.session import open_session
+from migverify.db.snapshot import current_timestamp
 from migverify.model import Endpoint, Flavor
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_the_present_timestamp_is_beyond_every_commit(databases: Databases) -> N
     target = databases.pair.target
     with open_session(Endpoint("target", target.host, target.port, target.user), None) as session:
         for number in range(5):
-            before = newest_timestamp(session)
+            before = current_timestamp(session)
             ((written,),) = databases.target(f"INSERT INTO c VALUES ({number})", "SELECT @@tidb_last_txn_info")[-1:]
             commit = json.loads(written)["commit_ts"]
-            assert before < commit < newest_timestamp(session)
+            assert before < commit < current_timestamp(session)
