@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,7 +132,7 @@ def reverse_stream(
         applied = Marker(marker, marker, _reverse_name(config, run_id))
     database, _, table = (marker or "").partition(".")
     newest = None if secrets is None else _clock_of(config.target, secrets.get(config.target.name))
-    changes = carrier_of(settings.carrier, newest, types or {})
+    changes = replace(carrier_of(settings.carrier, newest, types or {}), reader=run_id)
     place = (database, table) if marker else None
     return Stream(config.target, changes, applied, start, place, _reverse_name(config, run_id))
 

@@ -27,6 +27,8 @@ class FollowedCarrier:
         Where the messages are, and their format.
     dead_letters
         The file that keeps messages without a change. Marks of followed files are kept beside it.
+    reader
+        Who reads: marks are kept for each reader, as one that begins anew proves by itself that nothing is gone.
     feed_start, newest
         As for ``CommittedChanges``.
     """
@@ -35,6 +37,7 @@ class FollowedCarrier:
     dead_letters: Path
     feed_start: int = 0
     newest: Callable[[], int] | None = None
+    reader: str = ""
     hides_cascades: ClassVar[bool] = False
     """TiDB writes what a foreign key changes as rows of their own, and a changefeed carries them."""
 
@@ -42,7 +45,8 @@ class FollowedCarrier:
         """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
         start = since or tso_position(time_tso(time.time() - MARGIN_SECONDS))
         letters = DeadLetterFile(self.dead_letters)
-        marks = self.dead_letters.with_name(f"{self.dead_letters.name}.files.json")
+        name = ".".join(filter(None, [self.dead_letters.name, self.reader, "files.json"]))
+        marks = self.dead_letters.with_name(name)
         carrier = self.source.carrier(keys_only=True, marks=marks)
         return CommittedChanges(
             carrier, start, letters=letters, feed_start=self.feed_start, newest=self.newest

@@ -508,6 +508,8 @@ def test_a_file_that_lost_its_end_while_nobody_read_it_is_refused(
     for _ in range(2):  # a refused file is not marked
         with pytest.raises(ChangeError, match="became shorter or was replaced while nobody read it"):
             followed_once(path, dead, 19, since=6)
+    another = FollowedCarrier(CarrierSource(CarrierFormat("canal-json"), files=(path,)), dead, reader="a new watch")
+    assert keys(until(another.open(tso_position(8)), reached(19))) == {("9", "4")}, "it proves its own beginning"
     marks.unlink()
     assert keys(followed_once(path, dead, 19, since=8)) == {("9", "4")}
 
