@@ -88,7 +88,7 @@ class FileMarks:
         if not self._is_same(name):
             raise ChangeError(
                 f"{name} became shorter or was replaced while nobody read it: messages may be gone.",
-                hint=f"Verify the tables again, remove {self._path}, and begin anew from that verification.",
+                hint="Verify the tables again, and begin a new watch from that verification.",
             )
 
     def _write(self) -> None:
