@@ -20,7 +20,7 @@ from migverify.model import Endpoint, KeyText, RunInfo
 from migverify.tables.tasks import Secrets
 from migverify.tables.watch_identity import Watched
 from migverify.watch.ledger import Ledger
-from migverify.watch.stream import FollowedBinlog
+from migverify.watch.stream import FollowedBinlog, concerned
 from migverify.watch.touched import touched_keys
 
 KEYS_AT_ONCE = 10_000
@@ -100,11 +100,7 @@ def _behind(endpoint: Endpoint, secrets: Secrets, since: Position, pool: Session
 
 
 def _note(item: Statement, tables: Mapping[tuple[str, str], Watched], ledger: Ledger, name: str) -> int:
-    named = {(database.casefold(), table.casefold()) for database, table in item.tables}
-    found = [
-        one for one in tables.values()
-        if not named or {(one.database.casefold(), one.table.casefold()), (one.database.casefold(), "")} & named
-    ]  # fmt: skip
+    found = list(concerned(item, tables.values()))
     for one in found:
         ledger.note(one.number, "stale", f"{name}: a statement behind the end of the forward watch: {item.op.value}")
     return len(found)

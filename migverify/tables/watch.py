@@ -363,7 +363,7 @@ class TablesWatch:
                 heappush(top, key.ordinal)
             else:
                 heappushpop(top, key.ordinal)
-        for missed in checked.unfound:
+        for missed in {entry.pair: entry for entry in reversed(checked.unfound)}.values():
             self._note_unfound(missed)
         if checked.found:
             self.ledger.touch(dict.fromkeys(checked.found, (1, 0, 0)), {}, now, origin="found")

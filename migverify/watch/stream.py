@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Protocol
@@ -343,13 +343,8 @@ class StreamReader:
     def _take_statement(self, item: Statement) -> None:
         kind = "truncate" if item.op is Op.TRUNCATE else "ddl"
         text = _shown(item) + (f" by {item.user}" if item.user else "")
-        # Without a table's name the statement is about the whole database, without any name about every table. A server
-        # may take names in any case: one table too many costs a comparison.
-        named = {(database.casefold(), table.casefold()) for database, table in item.tables}
-        for watched in self._tables.values():
-            database, table = watched.database.casefold(), watched.table.casefold()
-            if not named or {(database, table), (database, "")} & named:
-                self._find(kind, watched.number, text, item.time)
+        for watched in concerned(item, self._tables.values()):
+            self._find(kind, watched.number, text, item.time)
         for name in item.tables:
             if name[1] and name not in self._tables and self._in_scope(*name):
                 self._find_uncovered(name, item.time)
@@ -379,6 +374,19 @@ class StreamReader:
                 self._box.points.append(self._point)
                 self._point = None
             self._box.position, self._box.received_at = end, time.time()
+
+
+def concerned(item: Statement, tables: Iterable[WatchedTable]) -> Iterator[WatchedTable]:
+    """Yield the tables that a statement may be about.
+
+    Without a table's name it is about the whole database, without any name about every table. A server may take names
+    in any case: one table too many costs a comparison.
+    """
+    named = {(database.casefold(), table.casefold()) for database, table in item.tables}
+    for watched in tables:
+        database, table = watched.database.casefold(), watched.table.casefold()
+        if not named or {(database, table), (database, "")} & named:
+            yield watched
 
 
 def _shown(item: Statement) -> str:

@@ -8,6 +8,7 @@ replicator's table on MySQL, written in the transaction of the rows.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -92,8 +93,36 @@ def parser_of(protocol: str, catalog: Catalog) -> Parser:
     return CanalJson(types, UTC) if protocol == "canal-json" else _ExactOpenProtocol(types, UTC)
 
 
+class _ReadFromTheStart(ABC):
+    """A ``Carrier`` that is read from its first message on until it is ended, followed or not."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """The partitions, or files; what grows has no end."""
+
+    @abstractmethod
+    def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
+        """Yield what the messages hold as they come."""
+
+    @property
+    def partitions(self) -> Set[tuple[str, int]]:
+        """The partitions, or files."""
+        return set(self.ends)
+
+    def kept_with(self, topic: str, partition: int) -> tuple[str, int]:
+        """Return the partition, or file."""
+        return topic, partition
+
+    def follow(self, since: Position | None) -> Iterator[CarriedItem]:
+        """Yield what the messages hold as they come."""
+        return self.read(since)
+
+
 @dataclass(slots=True)
-class FollowedTopic:
+class FollowedTopic(_ReadFromTheStart):
     """A topic from its first message on, until ``ended``; a ``Carrier``."""
 
     servers: str
@@ -107,19 +136,6 @@ class FollowedTopic:
         from migverify.changes.carriers.kafka import KafkaLogin, bounds
 
         return dict.fromkeys(bounds(KafkaLogin(self.servers).resolve(), [self.topic]), 0)
-
-    @property
-    def partitions(self) -> Set[tuple[str, int]]:
-        """The partitions."""
-        return set(self.ends)
-
-    def kept_with(self, topic: str, partition: int) -> tuple[str, int]:
-        """Return the partition."""
-        return topic, partition
-
-    def follow(self, since: Position | None) -> Iterator[CarriedItem]:
-        """Yield what the messages hold as they come, from the first one on."""
-        return self.read(since)
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield what the messages hold as they come, from the first one on."""
@@ -148,7 +164,7 @@ class FollowedTopic:
 
 
 @dataclass(slots=True)
-class FollowedFiles:
+class FollowedFiles(_ReadFromTheStart):
     """The files of a feed from their beginnings on, until ``ended``; a ``Carrier``."""
 
     folder: Path
@@ -156,23 +172,11 @@ class FollowedFiles:
     lines: bool
     parser: Parser
     ended: threading.Event
-    ends: Mapping[tuple[str, int], int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.ends = {(str(path_of(self.folder, n, lines=self.lines)), 0): 0 for n in range(self.count)}
 
     @property
-    def partitions(self) -> Set[tuple[str, int]]:
-        """The files."""
-        return set(self.ends)
-
-    def kept_with(self, topic: str, partition: int) -> tuple[str, int]:
-        """Return the file."""
-        return topic, partition
-
-    def follow(self, since: Position | None) -> Iterator[CarriedItem]:
-        """Yield what the files hold as they grow, from their beginnings on."""
-        return self.read(since)
+    def ends(self) -> Mapping[tuple[str, int], int]:
+        """The files; what grows has no end."""
+        return {(str(path_of(self.folder, n, lines=self.lines)), 0): 0 for n in range(self.count)}
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield what the files hold as they grow, from their beginnings on."""
