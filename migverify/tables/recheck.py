@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from migverify.errors import PlanError
 from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, Verdict
@@ -34,11 +34,14 @@ def tables_run(store: ResultStore, name: str, digest: str | None = None, *, watc
     )
 
 
-def proof_run(store: ResultStore, name: str, digest: str, *, watch_too: bool = False) -> RunInfo:
-    """Return a run that another can rest on: a verification, which read whole tables; with ``watch_too`` a watch.
+def proof_run(
+    store: ResultStore, name: str, digest: str, *, watches: Literal["none", "proved", "all"] = "none"
+) -> RunInfo:
+    """Return a run that another can rest on: a verification, which read whole tables; with ``watches`` also a watch.
 
-    A repair read again only the rows that it wrote, and a watch only those that were written while it ran. ``last`` is
-    no watch that is running, or ended otherwise than MATCH: whatever rests on it would not be known either.
+    A repair read again only the rows that it wrote, and a watch only those that were written while it ran. What goes on
+    where a watch ended (``proved``) would not be known either if that watch is running, or ended otherwise than MATCH:
+    ``last`` is none of these. A recheck wants ``all``: it reads what the newest run did not find equal.
 
     Raises
     ------
@@ -49,12 +52,12 @@ def proof_run(store: ResultStore, name: str, digest: str, *, watch_too: bool = F
     """
 
     def suits(run: RunInfo) -> bool:
-        return not run.facts.get("repairs") and (watch_too or not run.facts.get("watch"))
+        return not run.facts.get("repairs") and (watches != "none" or not run.facts.get("watch"))
 
-    info = named_run(
-        store, name, StoredKind.TABLES, digest,
-        suits=lambda run: suits(run) and (not run.facts.get("watch") or run.verdict is Verdict.MATCH),
-    )  # fmt: skip
+    def proves(run: RunInfo) -> bool:
+        return suits(run) and (watches == "all" or not run.facts.get("watch") or run.verdict is Verdict.MATCH)
+
+    info = named_run(store, name, StoredKind.TABLES, digest, suits=proves)
     if not suits(info):
         what, before = ("repair", "repairs") if info.facts.get("repairs") else ("watch", "since")
         rest = str(info.facts.get(before) or "")

@@ -158,7 +158,7 @@ def _open_run(
         facts["since_run"] = earlier.run_id
     if request.recheck is None:
         return _started(store, prepared, request, prepared.stored(), facts), None
-    old = proof_run(store, request.recheck, prepared.digest, watch_too=True)
+    old = proof_run(store, request.recheck, prepared.digest, watches="all")
     refuse_other(old, prepared.digest, _OTHER)
     again = pairs_to_recheck(store, old.run_id)
     if not again:

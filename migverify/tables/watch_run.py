@@ -142,7 +142,7 @@ def _base(
 ) -> RunInfo | None:
     """Return the verification that the watch keeps current: a watch that goes on has the one it began with."""
     if request.since:
-        return proof_run(store, request.since, prepared.digest, watch_too=request.reverse)
+        return proof_run(store, request.since, prepared.digest, watches="proved" if request.reverse else "none")
     began_with = str(resumed.facts.get("since") or "") if resumed is not None else ""
     return store.load_run(began_with) if began_with else None
 

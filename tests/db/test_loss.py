@@ -167,7 +167,7 @@ class Back:
         self.writer = TidbWriter(databases, folder / "commits.jsonl")
         source = WrittenCommits(self.writer.path, databases.name)
 
-        def stream(config: Config, start: Position, _run: str, _secrets: object) -> Stream:
+        def stream(config: Config, start: Position, _run: str, _secrets: object, _types: object) -> Stream:
             return Stream(config.target, source, SettleTime(0.5), start)
 
         monkeypatch.setattr(watch_run, "reverse_stream", stream)

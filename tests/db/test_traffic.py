@@ -88,7 +88,7 @@ class Lab:
 
 def make(folder: Path, command: tuple[str, ...], *, instances: int = 2, more: str = "tolerance: 6") -> NginxFleet:
     world = nginx.make(folder, instances, command)
-    world.traffic.write_text(world.traffic_text(settle=4, more=more))
+    world.traffic.write_text(world.traffic_text(settle=12, more=more))
     begin(driver_of(load_traffic(world.traffic), context()))
     return world
 

@@ -223,6 +223,7 @@ def test_a_recheck_after_a_watch_reads_what_the_watch_did_not_find_equal(swapped
     assert code == 1, reasons(status)
     arguments = ("tables", "verify", "--engine", "local", "--config", str(config), "--json")
     code, out, err = migverify(*arguments, "--recheck", "last")
+    assert out, err
     assert (code, [t["source"] for t in json.loads(out)["tables"]]) == (1, [f"{swapped.name}.o"]), err
     code, _, err = migverify(*arguments, "--resume", status["run_id"])
     assert (code, "is a watch" in err) == (2, True)

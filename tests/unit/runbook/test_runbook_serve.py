@@ -259,7 +259,7 @@ def test_metrics_tell_what_a_rollback_would_lose(tmp_path: Path) -> None:
     story = with_loss_guard(tmp_path)
     for told, known in ((False, "NaN"), (True, "12")):
         if told:
-            lost(story, behind=3.0)
+            lost(story, behind=33.0)
         with page(tmp_path, clock=story.clock) as server:
             text = ask(server, "/metrics")[2].decode()
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -267,7 +267,8 @@ def test_metrics_tell_what_a_rollback_would_lose(tmp_path: Path) -> None:
         found = {short[name]: value for name, value in values.items()}
         assert found["keys"] == known
     assert (found["known"], found["oldest_seconds"], found["amount"]) == ("1", "34", "1250.00")
-    assert 3 <= float(found["age_seconds"]) < 10
+    # The wall clock, which may be slewed, tells how long ago it was.
+    assert 30 < float(found["age_seconds"]) < 63
     assert any('currency="EUR"' in name for name in values)
 
 

@@ -362,10 +362,10 @@ def test_a_proof_rests_on_the_newest_run_that_proved_something(store: ResultStor
     verified = stored(store, Verdict.MATCH)
     stored(store, **SERVICE)
     stored(store, Verdict.INCONCLUSIVE, **PROOF)
-    assert proof_run(store, "last", "digest", watch_too=True).run_id == verified
+    assert proof_run(store, "last", "digest", watches="proved").run_id == verified
     proof = stored(store, Verdict.MATCH, **PROOF)
     stored(store, Verdict.MISMATCH, **PROOF)
-    assert proof_run(store, "last", "digest", watch_too=True).run_id == proof
+    assert proof_run(store, "last", "digest", watches="proved").run_id == proof
     assert proof_run(store, "last", "digest").run_id == verified
 
 
