@@ -134,7 +134,8 @@ def reverse_stream(
     newest = None if secrets is None else _clock_of(config.target, secrets.get(config.target.name))
     changes = replace(carrier_of(settings.carrier, newest, types or {}), reader=run_id)
     place = (database, table) if marker else None
-    return Stream(config.target, changes, applied, start, place, _reverse_name(config, run_id))
+    name = _reverse_name(config, run_id)
+    return Stream(config.target, changes, applied, start, place, name, changes.set_aside)
 
 
 def _clock_of(endpoint: Endpoint, password: str | None) -> Callable[[], int]:

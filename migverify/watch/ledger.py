@@ -162,18 +162,19 @@ class Ledger:
         now: float,
         *,
         origin: str = "",
-        there: Set[tuple[int, KeyText]] = frozenset(),
+        there: Set[tuple[int, KeyText]] | None = None,
         source_sums: Mapping[KeyText, str | None] | None = None,
         found: int = 0,
     ) -> None:
         """Count touched keys, and move the position of each source (with its number of commits) in one transaction.
 
-        A key that is touched again is read anew; that it was diverged is remembered until it is proved. ``source_sums``
+        A key that is touched again is read anew; that it was diverged is remembered until it is proved. ``there`` are
+        the keys whose last change left a row, None where that is not known. ``source_sums``
         are row checksums of the source that put keys here without a write; None is a row that is not there. ``found``
         is the moment as of which a round found the rows different, kept also of keys that are here already.
         """
         rows = [
-            (pair, _text(key), source, ordinal, ordinal, count, now, now, origin, int((pair, key) in there))
+            (pair, _text(key), source, ordinal, ordinal, count, now, now, origin, int((pair, key) in (there or ())))
             for (pair, key), (count, ordinal, source) in keys.items()
         ]
         images: dict[int, int] = {}
@@ -181,6 +182,11 @@ class Ledger:
             images[pair] = images.get(pair, 0) + count
         with self._transaction() as db:
             db.executemany(_TOUCHED_OTHERWISE if origin else _TOUCHED_BY_WRITE, rows)
+            if origin and there is not None:
+                db.executemany(
+                    "UPDATE touched SET there=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
+                    [(int((pair, key) in there), pair, _text(key)) for pair, key in keys],
+                )
             db.executemany(
                 "UPDATE touched SET source_sum=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
                 [(source_sums[key], pair, _text(key)) for pair, key in keys if source_sums and key in source_sums],

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from migverify.changes.carriers.base import MessagePosition, Reject
 from migverify.changes.carriers.committed import MARGIN_SECONDS, CommittedChanges
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.formats import CarrierSource
-from migverify.changes.model import Item, Position
+from migverify.changes.model import Item, Position, Rows
 from migverify.changes.positions import shown_timestamp, time_tso, tso_position
 from migverify.db.session import Session
 from migverify.db.snapshot import current_timestamp
@@ -51,6 +52,12 @@ class FollowedCarrier:
         return CommittedChanges(
             carrier, start, letters=letters, feed_start=self.feed_start, newest=self.newest
         ).items()  # fmt: skip
+
+    def set_aside(self, event: Rows, reason: str) -> None:
+        """Keep rows as a dead letter whose keys are not those of the table, by the first of their messages."""
+        topic, _, partition = event.file.rpartition("/")
+        place = MessagePosition(topic, int(partition), event.offset)
+        DeadLetterFile(self.dead_letters).add([Reject(reason, place, None, event.images)])
 
     def head(self, session: Session) -> Position:
         """Return the present timestamp of the TiDB that the changefeed reads."""

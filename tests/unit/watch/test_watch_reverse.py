@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.model import AfterImages, Commit, DecodedTable, Idle, Op, Position, Rows, Statement, TableMap
 from migverify.changes.positions import parse_position, time_tso, tso_position
 from migverify.config import Config, load_config
@@ -193,6 +194,52 @@ def test_what_was_written_behind_the_end_of_the_forward_watch_is_read_again(
     assert (found.rows, found.statements, asked) == (1, 1, [Position("b.000001", 40)])
     assert ledger.counts(0)[0].pending == 1
     assert [(pair, kind) for pair, kind, _ in ledger.notes()] == [(0, "stale")]
+
+
+def test_whether_the_last_unread_change_of_a_key_left_a_row_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a key that is found on neither side would be proved by that. Batches change nothing."""
+    side = make_pair().sources[0]
+    watched = [Watched(0, "source", "app", "t", ("id",), side.sql.key, pair=make_pair())]
+    table = DecodedTable.of("app", "t", ("id",), ("id",))
+    changes = [(Op.INSERT, "1"), (Op.INSERT, "2"), (Op.DELETE, "3"), (Op.DELETE, "2"), (Op.INSERT, "3")]
+    items = [Rows(op, table, table.packed([(key,)]), "b.000001", 60, 0) for op, key in changes]
+    monkeypatch.setattr(handover, "_behind", lambda *_: iter(items))
+    run = run_of(through={"source": {"file": "b.000001", "offset": 40, "gtids": ""}})
+    for at_once in (1, 2, 100):
+        monkeypatch.setattr(handover, "KEYS_AT_ONCE", at_once)
+        ledger = Ledger(tmp_path / f"{at_once}.db")
+        ledger.touch({(0, ("1",)): (1, 0, 0)}, {}, 0.0, origin="run r0")
+        read_unread(config_of(tmp_path, PLAIN), {}, run, watched, None, ledger)  # type: ignore[arg-type]
+        found = {entry.key[0]: entry.there for entry in ledger.due({0: 0}, time.time(), 10)}
+        assert found == {"1": True, "2": False, "3": True}, at_once
+
+
+@pytest.mark.parametrize("text", ["abc", "", "1_0", "٣", " 7", None])
+@pytest.mark.parametrize("families", [("integer",), ("integer", "decimal")])
+def test_a_key_that_its_type_cannot_hold_is_a_dead_letter_and_its_table_is_compared(
+    tmp_path: Path, families: tuple[str, ...], text: str | None
+) -> None:
+    stream = reverse_stream(config_of(tmp_path, REVERSE + ", }"), tso_position(TSO), "run")
+    letters = stream.changes.dead_letters  # type: ignore[attr-defined]
+    object.__setattr__(stream, "changes", Carried())
+    names = tuple(f"k{n}" for n in range(len(families)))
+    key = tuple(KeyColumn(f"`{n}`", n, family, nullable=True) for n, family in zip(names, families, strict=True))
+    watched = WatchedTable(0, "target", "app", "t", names, key)
+    reader = StreamReader(0, stream, {("app", "t"): watched}, lambda *_: False, None)
+    table = DecodedTable.of("app", "t", names, names)
+    for offset, value in enumerate(("007", text, text, "8")):
+        reader._take_item(Rows(Op.INSERT, table, table.packed([(value,) * len(names)]), "topic/a/3", offset, 0))
+    reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
+    taken = reader.take()
+    keys = {key for _, key in taken.keys}
+    assert {("7",) * len(names), ("8",) * len(names)} == keys - {(None,) * len(names)}
+    assert [one.kind for one in taken.findings] == ([] if text is None else ["ddl"])
+    if text is not None:
+        assert "is no key of the types" in taken.findings[0].text
+        kept = list(DeadLetterFile(letters).read())
+        assert [str(reject.place) for reject in kept] == ["topic/a/3@1", "topic/a/3@2"]
 
 
 class Carried:
