@@ -127,7 +127,7 @@ def reverse_stream(
             hint="Name one by reverse.carrier, or sweep all tables in rounds: --sweep MINUTES; see docs/reverse.md.",
         )
     marker = _reverse_marker(config)
-    applied: Applied = SettleTime(settings.settle_seconds)
+    applied: Applied = SettleTime(settings.settle_seconds, has_timestamps=True)
     if marker is not None:
         applied = Marker(marker, marker, _reverse_name(config, run_id))
     database, _, table = (marker or "").partition(".")

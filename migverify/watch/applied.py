@@ -72,15 +72,22 @@ class Applied(ABC):
 
 @dataclass(slots=True)
 class SettleTime(Applied):
-    """Nothing but time: what was read ``seconds`` ago should be applied by now."""
+    """Nothing but time: what was read ``seconds`` ago should be applied by now.
+
+    ``has_timestamps``: places are timestamps of the source, and the stream must have come ``seconds`` further as well. A
+    feed that stands still shows no later write of a key, so a row may be equal because it changed back meanwhile.
+    """
 
     seconds: float
     proof: bool = False
+    has_timestamps: bool = False
     _read: deque[tuple[float, int]] = field(default_factory=deque)
     _settled: int | None = None
+    _newest: int = 0
 
     def read_to(self, ordinal: int, now: float) -> None:
         """Remember when the stream came to a place."""
+        self._newest = max(self._newest, ordinal)
         if not self._read or self._read[-1][1] < ordinal:
             self._read.append((now, ordinal))
 
@@ -90,6 +97,8 @@ class SettleTime(Applied):
         limit = time.time() - self.seconds
         while self._read and self._read[0][0] <= limit:
             self._settled = self._read.popleft()[1]
+        if self.has_timestamps and self._settled is not None:
+            return min(self._settled, self._newest - (int(1000 * self.seconds) << TSO_SHIFT)), ""
         return self._settled, "the settle time is not over yet"
 
     def sample(self, source: Session) -> int:

@@ -1001,3 +1001,68 @@ def test_a_binlog_that_is_not_read_by_file_to_its_end_is_no_match(made: Any) -> 
     status = watch.run()
     assert status.verdict is Verdict.INCONCLUSIVE
     assert any("read by file as well" in reason for reason in status.reasons)
+
+
+@dataclass
+class TimedWorld(World):
+    """A written side whose places are timestamps, and a feed that has carried ``carried`` writes up to ``watermark``."""
+
+    carried: int = 0
+    watermark: int = 0
+    commits: list[int] = field(default_factory=list)
+
+    def open(self, since: Position | None) -> Iterator[Item]:
+        del since
+        n = 0
+        while True:
+            with self.lock:
+                new, watermark = self.log[n : self.carried], self.watermark
+            for key, _ in new:
+                yield Begin("", Position("tso", self.commits[n]), time.time())
+                yield Rows(Op.UPDATE, T, key.encode(), "tso", self.commits[n], 0)
+                yield Commit("", Position("tso", self.commits[n]), time.time())
+                n += 1
+            if watermark:
+                yield Idle(Position("tso", watermark), time.time())
+            time.sleep(0.002)
+
+    def ordinal(self, position: Position) -> int:
+        return position.offset
+
+    def shown(self, ordinal: int, like: Position | None) -> str:
+        del like
+        return str(ordinal)
+
+
+def test_a_row_that_changed_back_while_the_feed_stood_still_is_not_proved(made: Any) -> None:
+    """A, B, A on the written side. The feed has carried B and stands still; the following side has never had B.
+
+    Both sides hold A, and B may still come: nothing is proved as of B's commit, nor as of anything later.
+    """
+    second, settle = 1000 << 18, 0.1
+    world = TimedWorld(random.Random(1), source={"k": 1}, target={"k": 1})
+    start = 1_764_000_000 * second
+    world.commits = [start + second, start + 5 * second]
+    world.write("k", 2)
+    world.write("k", 1)
+    world.carried, world.watermark = 1, world.commits[0] + 1
+    watch = made(
+        world, SettleTime(settle, has_timestamps=True), base={0: Base("r0", Verdict.MATCH)},
+        limits=WatchRules(0.02, 30.0, None, 10.0, reverse=True),
+    )  # fmt: skip
+    statuses: list[TablesStatus] = []
+    watch.on_status = statuses.append
+    status = run_until(watch, lambda: False, seconds=8 * settle)
+    assert (proved(watch), status.verdict, status.tables[0].pending) == (0, Verdict.INCONCLUSIVE, 1)
+    world.apply(1)  # B comes late
+    watch.limits = replace(watch.limits, until={0: world.commits[1]}, time_limit=8 * settle)
+    status = watch.run()
+    assert (proved(watch), status.verdict) == (0, Verdict.INCONCLUSIVE)
+    for one in (*statuses, status):
+        assert int(one.as_of.split()[-1]) <= world.commits[0] if one.as_of else one.verdict is not Verdict.MATCH
+    world.apply(2)
+    world.carried, world.watermark = 2, world.commits[1] + second
+    watch.limits = replace(watch.limits, time_limit=PATIENCE)
+    status = watch.run()
+    assert (status.verdict, proved(watch)) == (Verdict.MATCH, 1), status
+    assert world.commits[1] <= int(status.as_of) < world.watermark
