@@ -29,12 +29,14 @@ from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched, identities_of
+from migverify.tables.watch_origin import FeedOrigin
 from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
     BEGAN,
     clock_stream,
     column_types,
+    feed_name,
     is_followed,
     marker_name,
     position_of_run,
@@ -202,7 +204,7 @@ def _make_watch(
               for p in pairs if minutes is not None and p.readable and not sweepable(p)),
         ],
         sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, secrets, pool),
-        old_side=old_side,
+        old_side=old_side, origin=_origin(config, streams[0], pool, ledger) if reverse and minutes is None else None,
     )  # fmt: skip
 
 
@@ -231,6 +233,13 @@ def sweep_minutes(config: Config, request: TablesWatchRequest, resumed: RunInfo 
         way = "in rounds over the tables" if began_with else "with the changes of a stream"
         raise UsageError(f"watch {resumed.run_id} began {way}, and cannot go on otherwise", hint="Start a new watch.")
     return minutes
+
+
+def _origin(config: Config, stream: Stream, pool: SessionPool, ledger: Ledger) -> FeedOrigin | None:
+    """Return how it is learned whether the changefeed is the target's; None where its marker shows it."""
+    if stream.applied.writes or config.reverse is None or config.reverse.carrier is None:
+        return None
+    return FeedOrigin(pool, replace(rules_of(config), live=True), feed_name(config.reverse.carrier), ledger)
 
 
 def _past_reads(config: Config, secrets: Secrets, pool: SessionPool) -> PastReads:

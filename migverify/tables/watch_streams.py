@@ -202,6 +202,15 @@ def carrier_of(
     return FollowedCarrier(source, Path(settings.dead_letters), settings.start_ts, newest)
 
 
+def feed_name(settings: CarrierSettings) -> str:
+    """Return the text that tells a changefeed from others: its format, and where its messages are."""
+    kafka = settings.kafka
+    places = (
+        [kafka.servers, *kafka.topics] if kafka is not None else [str(Path(path).absolute()) for path in settings.files]
+    )
+    return " ".join([settings.format, *places])
+
+
 def clock_stream(config: Config, secrets: Secrets, run_id: str) -> Stream:
     """Return the time of the target, which is followed where no changefeed carries its changes.
 

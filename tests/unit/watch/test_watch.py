@@ -1005,7 +1005,7 @@ def test_a_binlog_that_is_not_read_by_file_to_its_end_is_no_match(made: Any) -> 
 
 @dataclass
 class TimedWorld(World):
-    """A written side whose places are timestamps, and a feed that has carried ``carried`` writes up to ``watermark``."""
+    """Places are timestamps, and the feed has carried ``carried`` writes, and all up to ``watermark``."""
 
     carried: int = 0
     watermark: int = 0
