@@ -34,6 +34,7 @@ from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
     BEGAN,
+    check_marker,
     clock_stream,
     column_types,
     feed_name,
@@ -186,6 +187,8 @@ def _make_watch(
         if minutes is not None and not isinstance(request.at, str):
             raise UsageError("a sweep is drained to the end now: without a changefeed no other place is known")
         until = {number: _until(request.at, stream, pool) for number, stream in enumerate(streams)}
+    if reverse:
+        check_marker(streams[0], config.sources, pool)
     limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit, reverse)
     covered = {(w.database, w.table) for w in watched}
     in_scope = partial(is_followed, config, pairs) if reverse else partial(includes, config)

@@ -25,9 +25,9 @@ from migverify.db.pool import SessionPool
 from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
 from migverify.db.snapshot import current_timestamp
-from migverify.errors import ConfigError, EndpointError, UsageError
-from migverify.model import Endpoint, Flavor, RunInfo
-from migverify.sql.catalog import read_tables
+from migverify.errors import ConfigError, EndpointError, PrivilegeError, ReadError, UsageError
+from migverify.model import Endpoint, Flavor, RunInfo, TableDef
+from migverify.sql.catalog import read_table, read_tables
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime, TimedMarker
@@ -239,6 +239,51 @@ def _reverse_marker(config: Config) -> str | None:
             "a marker reaches one source only, and there are several", hint="Set reverse.applied: settle."
         )
     return marker
+
+
+def check_marker(stream: Stream, followers: Sequence[Endpoint], pool: SessionPool) -> None:
+    """Refuse a marker that cannot work before anything is read; writes the first one.
+
+    Raises
+    ------
+    ConfigError
+        its table is missing on a side, is another one, or cannot be written.
+    """
+    marker = stream.applied
+    if not isinstance(marker, Marker):
+        return
+    hint = "Make it on both sides as docs/reverse.md says, and let the changefeed carry it; or reverse.applied: settle."
+    tables = [(stream.endpoint, marker.on_source), *((follower, marker.on_target) for follower in followers)]
+    for endpoint, name in tables:
+        with pool.session(endpoint) as session:
+            problem = _marker_problem(read_table(session, endpoint.name, *name.split(".", 1)))
+        if problem:
+            raise ConfigError(f"the marker table {name} on {endpoint.name} {problem}", hint=hint)
+    try:
+        with pool.session(stream.endpoint) as session:
+            number = marker.sample(session)
+            written = marker.newest(session, marker.on_source)
+    except (PrivilegeError, ReadError) as error:
+        raise ConfigError(
+            f"no marker can be written into {marker.on_source} on {stream.endpoint.name}: {error.message}",
+            hint=f"The user of {stream.endpoint.name} needs SELECT, INSERT and DELETE on it.",
+        ) from error
+    if written < number:
+        raise ConfigError(
+            f"the marker table {marker.on_source} on {stream.endpoint.name} did not keep marker {number}", hint=hint
+        )
+
+
+def _marker_problem(table: TableDef | None) -> str:
+    """Return why rows of markers cannot be kept in a table, empty where they can."""
+    if table is None:
+        return "does not exist, or the user may not see it"
+    missing = {"name", "number", "written"} - {column.name.lower() for column in table.columns}
+    if missing:
+        return f"has no column {', '.join(sorted(missing))}"
+    # Without it TiCDC carries no row, and a marker that is written again is one more row.
+    keys = [tuple((name or "").lower() for name in index.columns) for index in table.indexes if index.primary]
+    return "" if keys == [("name",)] else "has not the column name as its primary key"
 
 
 def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:

@@ -203,7 +203,7 @@ class Marker(Applied):
         """Write the next marker and return its number: the session is read-only but for this one statement."""
         if self._number is None:
             # An earlier watch of this name left one.
-            self._number = self._newest(source, self.on_source)
+            self._number = self.newest(source, self.on_source)
         self._number += 1
         write = write_marker_sql(self.on_source, self.name, self._number)
         if source.flavor is Flavor.TIDB:
@@ -219,9 +219,10 @@ class Marker(Applied):
 
     def reached(self, target: Session) -> tuple[int | None, str]:
         """Return the number of the newest marker that is on the target."""
-        return self._newest(target, self.on_target), f"no marker of this watch is in {self.on_target} yet"
+        return self.newest(target, self.on_target), f"no marker of this watch is in {self.on_target} yet"
 
-    def _newest(self, session: Session, table: str) -> int:
+    def newest(self, session: Session, table: str) -> int:
+        """Return the number of the newest marker in a table, 0 for none."""
         rows = session.query(read_marker_sql(table, self.name))
         return int(rows[0][0] or 0) if rows else 0
 
@@ -255,7 +256,7 @@ class Marker(Applied):
 
     def ordinal(self, target: Session) -> int | None:
         """Return the place of the newest marker that is on the target."""
-        number = self._newest(target, self.on_target)
+        number = self.newest(target, self.on_target)
         # A copy: the thread of the stream adds to it.
         reached = [n for n in list(self._ordinals) if n <= number]
         if reached:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,26 @@ from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.model import AfterImages, Commit, DecodedTable, Idle, Op, Position, Rows, Statement, TableMap
 from migverify.changes.positions import parse_position, time_tso, tso_position
 from migverify.config import Config, load_config
-from migverify.errors import ChangeError, ConfigError, EndpointError, PlanError, UsageError
-from migverify.model import Endpoint, RunInfo, StoredKind, Verdict
+from migverify.errors import (
+    ChangeError,
+    ConfigError,
+    EndpointError,
+    PlanError,
+    PrivilegeError,
+    ReadError,
+    UsageError,
+)
+from migverify.model import (
+    ColumnDef,
+    Endpoint,
+    Flavor,
+    IndexDef,
+    RunInfo,
+    StoredKind,
+    TableDef,
+    TableRef,
+    Verdict,
+)
 from migverify.sql.key_range import KeyColumn
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
@@ -31,6 +50,7 @@ from migverify.tables.watch_identity import Watched
 from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of, uncarried
 from migverify.tables.watch_streams import (
     BEGAN,
+    check_marker,
     is_followed,
     marker_name,
     position_of_run,
@@ -384,6 +404,57 @@ def test_an_update_without_the_old_value_of_the_watched_key_makes_the_table_stal
     assert {key for _, key in taken.keys} == {("c1",), ("c2",)}
     text = "rows were updated, and the changefeed sends no old values of the key column code"
     assert [(one.kind, one.pair, one.text) for one in taken.findings] == ([("ddl", 0, text)] if stale else [])
+
+
+MARKER_TABLE = TableDef(
+    TableRef("", "ops", "m"),
+    tuple(ColumnDef(name, 1, "x", "x", nullable=False) for name in ("NAME", "number", "written")),
+    (IndexDef("PRIMARY", True, ("NAME",), (None,)), IndexDef("n", False, ("number",), (None,))), 0, 0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "failure", "kept", "words"),
+    [
+        (MARKER_TABLE, MARKER_TABLE, None, True, ""),
+        (None, MARKER_TABLE, None, True, "ops.m on target does not exist"),
+        (MARKER_TABLE, None, None, True, "ops.m on source does not exist"),
+        (replace(MARKER_TABLE, columns=MARKER_TABLE.columns[:1]), MARKER_TABLE, None, True, "has no column number"),
+        (replace(MARKER_TABLE, indexes=()), MARKER_TABLE, None, True, "on target has not the column name as its"),
+        (MARKER_TABLE, replace(MARKER_TABLE, indexes=MARKER_TABLE.indexes[1:]), None, True, "on source has not"),
+        (MARKER_TABLE, MARKER_TABLE, PrivilegeError("INSERT command denied"), True, "no marker can be written.*denied"),
+        (MARKER_TABLE, MARKER_TABLE, ReadError("Data too long"), True, "no marker can be written.*too long"),
+        (MARKER_TABLE, MARKER_TABLE, None, False, "did not keep marker 1"),
+    ],
+)  # fmt: skip
+def test_a_marker_that_cannot_work_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: TableDef | None, source: TableDef | None,
+    failure: Exception | None, kept: bool, words: str,
+) -> None:  # fmt: skip
+    config = config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}")
+    tables, rows = {"target": target, "source": source}, []
+
+    class Pool:
+        @contextmanager
+        def session(self, endpoint: Endpoint) -> Iterator[Any]:
+            def execute(sql: str) -> None:
+                assert (endpoint.name, "`ops`.`m`" in sql) == ("target", True)
+                if failure is not None:
+                    raise failure
+                rows.extend([("1",)] if kept else [])
+
+            yield SimpleNamespace(flavor=Flavor.TIDB, execute=execute, query=lambda _: rows)
+
+    monkeypatch.setattr(watch_streams, "read_table", lambda _session, endpoint, *_: tables[endpoint])
+    stream = reverse_stream(config, tso_position(TSO), "run")
+    with pytest.raises(ConfigError, match=words) if words else nullcontext():
+        check_marker(stream, config.sources, Pool())  # type: ignore[arg-type]
+    assert bool(rows) is (not words)
+
+
+def test_a_settle_time_needs_no_marker(tmp_path: Path) -> None:
+    config = config_of(tmp_path, REVERSE + "}")
+    check_marker(reverse_stream(config, tso_position(TSO), "run"), config.sources, None)  # type: ignore[arg-type]
 
 
 @pytest.fixture
