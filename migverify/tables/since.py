@@ -188,7 +188,7 @@ class _Since:
 
     def _stream(self, endpoint: Endpoint) -> Stream:
         start = position_of_run(self.earlier.runs, endpoint.name)
-        stream = stream_of(self.config, self.secrets, endpoint, start)
+        stream = stream_of(self.config, self.secrets, endpoint, start, self.run_id)
         if not isinstance(stream.applied, SettleTime):
             return stream
         # As in every verification: the target applies a change within the time of the re-reads (docs/live.md). A

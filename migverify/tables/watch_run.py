@@ -171,7 +171,7 @@ def _make_watch(
         streams = [reverse_stream(config, start, run.run_id, secrets, types)]
     else:
         streams = [
-            stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))
+            stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed), run.run_id)
             for endpoint in config.sources
         ]
     catch_up: dict[int, CatchUp] = {}

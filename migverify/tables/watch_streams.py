@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from migverify.db.session import open_session
 from migverify.db.snapshot import current_timestamp
 from migverify.errors import ConfigError, EndpointError, PrivilegeError, ReadError, UsageError
 from migverify.model import Endpoint, Flavor, RunInfo, TableDef
+from migverify.sql.applied import MARKER_NAME_WIDTH
 from migverify.sql.catalog import read_table, read_tables
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched
@@ -83,27 +85,36 @@ def is_followed(config: Config, pairs: Sequence[PairPlan], database: str, table:
     )  # fmt: skip
 
 
-def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Position) -> Stream:
-    """Return the change stream of one source from ``start`` on."""
+def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Position, run_id: str) -> Stream:
+    """Return the change stream of one source from ``start`` on; the marker is that of the run."""
     marker = marker_name(config)
     database, _, table = (marker or "").partition(".")
     changes = FollowedBinlog(endpoint, secrets.get(endpoint.name))
-    applied = _applied(config, endpoint.name)
-    return Stream(endpoint, changes, applied, start, (database, table) if marker else None, _marker_name(endpoint.name))
+    name = _marker_row(endpoint, run_id)
+    applied = _applied(config, endpoint.name, name)
+    return Stream(endpoint, changes, applied, start, (database, table) if marker else None, name)
 
 
-def _marker_name(endpoint: str) -> str:
-    return f"migverify {endpoint}"
+def _marker_row(endpoint: Endpoint, run_id: str) -> str:
+    """Return the name of the row that one watch writes on one endpoint, in the width of its column.
+
+    A row of its own for each watch: a proof runs beside the service, and one's higher number would let the other
+    believe that its own marker has arrived.
+    """
+    row = f"migverify {endpoint.name} {run_id}"
+    if len(row) > MARKER_NAME_WIDTH:
+        row = f"migverify {sha256(endpoint.name.encode()).hexdigest()[:16]} {run_id}"
+    return row
 
 
-def _applied(config: Config, name: str) -> Applied:
+def _applied(config: Config, name: str, marker_row: str) -> Applied:
     settings = config.watch
     shard = name.partition(".")[2]
     if settings.applied == "checkpoint" and settings.checkpoint is not None:
         return CheckpointTable(settings.checkpoint, (settings.checkpoint_id or {}).get(shard))
     if settings.applied == "marker" and settings.marker is not None:
         database, _, table = settings.marker.partition(".")
-        return Marker(settings.marker, ".".join(route(config, shard, database, table)), _marker_name(name))
+        return Marker(settings.marker, ".".join(route(config, shard, database, table)), marker_row)
     return SettleTime(settings.settle_seconds)
 
 
@@ -129,12 +140,12 @@ def reverse_stream(
     marker = _reverse_marker(config)
     applied: Applied = SettleTime(settings.settle_seconds, has_timestamps=True)
     if marker is not None:
-        applied = Marker(marker, marker, _reverse_name(config, run_id))
+        applied = Marker(marker, marker, _marker_row(config.target, run_id))
     database, _, table = (marker or "").partition(".")
     newest = None if secrets is None else _clock_of(config.target, secrets.get(config.target.name))
     changes = replace(carrier_of(settings.carrier, newest, types or {}), reader=run_id)
     place = (database, table) if marker else None
-    name = _reverse_name(config, run_id)
+    name = _marker_row(config.target, run_id)
     return Stream(config.target, changes, applied, start, place, name, changes.set_aside)
 
 
@@ -222,14 +233,8 @@ def clock_stream(config: Config, secrets: Secrets, run_id: str) -> Stream:
     marker, settings = _reverse_marker(config), config.reverse or ReverseSettings()
     applied: Applied = SettleTime(settings.settle_seconds)
     if marker is not None:
-        applied = TimedMarker(marker, marker, _reverse_name(config, run_id))
+        applied = TimedMarker(marker, marker, _marker_row(config.target, run_id))
     return Stream(config.target, CommitClock(config.target, secrets.get(config.target.name)), applied, None)
-
-
-def _reverse_name(config: Config, run_id: str) -> str:
-    # A row of its own for each watch: a proof runs beside the service, and one's higher number would let the other
-    # believe that its own marker has arrived.
-    return f"{_marker_name(config.target.name)} {run_id}"
 
 
 def _reverse_marker(config: Config) -> str | None:

@@ -39,6 +39,7 @@ from migverify.model import (
     TableRef,
     Verdict,
 )
+from migverify.sql.applied import MARKER_NAME_WIDTH
 from migverify.sql.key_range import KeyColumn
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
@@ -55,6 +56,7 @@ from migverify.tables.watch_streams import (
     marker_name,
     position_of_run,
     reverse_stream,
+    stream_of,
     watched_pairs,
 )
 from migverify.watch.applied import Marker, SettleTime
@@ -450,6 +452,21 @@ def test_a_marker_that_cannot_work_is_refused_at_the_start(
     with pytest.raises(ConfigError, match=words) if words else nullcontext():
         check_marker(stream, config.sources, Pool())  # type: ignore[arg-type]
     assert bool(rows) is (not words)
+
+
+@pytest.mark.parametrize("shard", ["a", "shard-of-a-rather-long-name-eu-west-1"])
+def test_each_forward_watch_has_a_marker_row_of_its_own(tmp_path: Path, shard: str) -> None:
+    """A second one beside it counted on in the row of the first: its marker seemed to have arrived."""
+    text = PLAIN.replace('source: {url: "mysql://app@db1"}', f'sources: {{{shard}: {{url: "mysql://app@db1"}}, '
+                         f'{shard}2: {{url: "mysql://app@db2"}}}}')  # fmt: skip
+    config = config_of(tmp_path, text + "watch: {applied: marker, marker: ops.m}\n")
+    runs = ("20261127T000907-3f0a11", "20261127T000907-3f0a12")
+    streams = [
+        stream_of(config, {}, endpoint, Position("b.000001", 4), run) for run in runs for endpoint in config.sources
+    ]
+    rows = {stream.applied.name for stream in streams if isinstance(stream.applied, Marker)}
+    assert (len(rows), rows) == (4, {stream.marker_name for stream in streams})
+    assert max(map(len, rows)) <= MARKER_NAME_WIDTH
 
 
 def test_a_settle_time_needs_no_marker(tmp_path: Path) -> None:
