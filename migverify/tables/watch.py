@@ -17,6 +17,7 @@ from heapq import heappush, heappushpop
 
 from migverify.changes.model import Position
 from migverify.db.pool import SessionPool
+from migverify.db.session import Session
 from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyText, TableResult
 from migverify.store.results import ResultStore
@@ -43,7 +44,7 @@ from migverify.watch.collect import CatchUp, ChangeCollector
 from migverify.watch.ledger import STREAM_REASONS, Ledger, LedgerKey, PairCounts
 from migverify.watch.loop import Ending, watch
 from migverify.watch.old_side import OldSide, OldSideStatus, record_old_side
-from migverify.watch.stream import SourceProgress, Stream, StreamFinding
+from migverify.watch.stream import SourceProgress, Stream, StreamFinding, uncovered_text
 
 TICK_SECONDS = 0.1
 AT_ONCE = 500
@@ -65,6 +66,8 @@ class TablesWatch:
     ``streams`` are those of the servers that are written, ``followers`` the servers that apply their changes: the
     target, or the sources where the target is written. ``old_side`` reads what others write on the source then; its
     status where it cannot. ``origin`` asks whether the changes are the target's, where no marker shows it.
+    ``new_tables`` lists the target's tables that should have a pair and had none at the start, where the changes need
+    not show that they were made: a changefeed may leave them out.
     """
 
     pairs: Sequence[Watched]
@@ -89,6 +92,7 @@ class TablesWatch:
     past: PastReads | None = None
     old_side: OldSide | OldSideStatus | None = None
     origin: FeedOrigin | None = None
+    new_tables: Callable[[Session], Sequence[tuple[str, str]]] | None = None
     ranges: RangeReads = field(init=False)
     _changes: ChangeCollector = field(init=False)
     _witnesses: dict[int, list[int]] = field(default_factory=dict)
@@ -261,7 +265,11 @@ class TablesWatch:
         return True
 
     def _look_for_uncovered(self) -> None:
-        """Forget the tables in scope that no pair covers where they are gone, or were none."""
+        """Find the tables in scope that no pair covers, and forget those that are gone, or were none."""
+        if self.new_tables is not None:
+            with self.pool.session(self.target) as session:
+                for name in self.new_tables(session):
+                    self.ledger.note(-1, "uncovered", uncovered_text(self.target, name))
         endpoints = {stream.endpoint.name: stream.endpoint for stream in self.streams}
         for pair, kind, text in self.ledger.notes():
             if kind == "uncovered":

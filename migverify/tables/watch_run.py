@@ -19,6 +19,7 @@ from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
 from migverify.errors import ChangeError, PlanError, UsageError
 from migverify.model import LiveState, RunInfo, StoredKind, Verdict
+from migverify.sql.catalog import read_names
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
 from migverify.tables.handover import THROUGH, read_unread
@@ -208,6 +209,7 @@ def _make_watch(
         ],
         sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, secrets, pool),
         old_side=old_side, origin=_origin(config, streams[0], pool, ledger) if reverse and minutes is None else None,
+        new_tables=partial(_new_tables, pairs, in_scope, marker) if reverse and minutes is None else None,
     )  # fmt: skip
 
 
@@ -243,6 +245,16 @@ def _origin(config: Config, stream: Stream, pool: SessionPool, ledger: Ledger) -
     if stream.applied.writes or config.reverse is None or config.reverse.carrier is None:
         return None
     return FeedOrigin(pool, replace(rules_of(config), live=True), feed_name(config.reverse.carrier), ledger)
+
+
+def _new_tables(
+    pairs: Sequence[PairPlan], in_scope: Callable[[str, str], bool], marker: str | None, session: Session
+) -> Sequence[tuple[str, str]]:
+    """Return the target's tables that should have a pair, and that no pair or reason of the start names."""
+    known = {pair.target for pair in pairs} | {marker}
+    return read_names(
+        session, lambda database, table: f"{database}.{table}" not in known and in_scope(database, table)
+    ).tables
 
 
 def _past_reads(config: Config, secrets: Secrets, pool: SessionPool) -> PastReads:

@@ -362,7 +362,7 @@ class StreamReader:
                 self._find_uncovered(name, item.time)
 
     def _find_uncovered(self, name: Sequence[str], at: float) -> None:
-        self._find("uncovered", -1, json.dumps([self._stream.endpoint.name, *name], ensure_ascii=False), at)
+        self._find("uncovered", -1, uncovered_text(self._stream.endpoint, name), at)
 
     def _find(self, kind: str, pair: int, text: str, at: float) -> None:
         self._pending.append((kind, pair, text, at))
@@ -391,6 +391,11 @@ class StreamReader:
                 self._box.points.append(self._point)
                 self._point = None
             self._box.position, self._box.received_at = end, time.time()
+
+
+def uncovered_text(endpoint: Endpoint, name: Sequence[str]) -> str:
+    """Return the text of an ``uncovered`` finding about a table, (database, table)."""
+    return json.dumps([endpoint.name, *name], ensure_ascii=False)
 
 
 def concerned(item: Statement, tables: Iterable[WatchedTable]) -> Iterator[WatchedTable]:

@@ -1066,3 +1066,22 @@ def test_a_row_that_changed_back_while_the_feed_stood_still_is_not_proved(made: 
     status = watch.run()
     assert (status.verdict, proved(watch)) == (Verdict.MATCH, 1), status
     assert world.commits[1] <= int(status.as_of) < world.watermark
+
+
+def test_a_table_that_was_made_later_and_that_the_feed_leaves_out_is_named(made: Any) -> None:
+    """No row and no statement of it comes: the catalog of the written side shows it, until it is gone again."""
+    world = World(random.Random(1))
+    world.write("1", 1)
+    world.apply(1)
+    made_later = [("app", "later")]
+    watch = made(world, new_tables=lambda _: made_later)
+    world.scope.add("later")
+    status = run_until(watch, lambda: "uncovered" in noted(watch))
+    assert status.verdict is Verdict.INCONCLUSIVE
+    assert any("app.later is in scope, and no table pair covers it" in reason for reason in status.reasons)
+    watch.new_tables = lambda _: []
+    world.scope.clear()
+    world.tables["source/app.t"] = "1"
+    watch.ranges._identities._read_at = -1e9
+    run_until(watch, lambda: "uncovered" not in noted(watch))
+    assert "uncovered" not in noted(watch)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,7 @@ from migverify.tables.handover import read_unread, through_of
 from migverify.tables.loss import reverse_run
 from migverify.tables.recheck import proof_run
 from migverify.tables.watch_identity import Watched
+from migverify.tables.watch_run import _new_tables
 from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of, uncarried
 from migverify.tables.watch_streams import (
     BEGAN,
@@ -98,6 +100,15 @@ def test_a_table_that_a_source_table_would_lead_to_is_in_scope(tmp_path: Path) -
     config, pairs = config_of(tmp_path, text), [make_pair()]
     asked = [("shop", "new"), ("shop", "logs"), ("app", "new"), ("other", "t")]
     assert [name for name in asked if is_followed(config, pairs, *name)] == [("shop", "new")]
+
+
+def test_tables_that_had_no_pair_at_the_start_are_found_in_the_catalog(tmp_path: Path) -> None:
+    pairs = [make_pair(), replace(make_pair(name="app.only"), source="", sources=(), target_side=None)]
+    in_scope = partial(is_followed, config_of(tmp_path, PLAIN), pairs)
+    rows = [("app", "t", "BASE TABLE"), ("app", "only", "BASE TABLE"), ("app", "m", "BASE TABLE"),
+            ("app", "later", "BASE TABLE"), ("app", "view", "VIEW"), ("other", "t", "BASE TABLE")]  # fmt: skip
+    session: Any = SimpleNamespace(query=lambda _: rows)
+    assert list(_new_tables(pairs, in_scope, "app.m", session)) == [("app", "later")]
 
 
 def test_what_the_source_applied_is_a_marker_or_time_and_no_checkpoint(tmp_path: Path) -> None:
