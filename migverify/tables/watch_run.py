@@ -252,9 +252,7 @@ def _new_tables(
 ) -> Sequence[tuple[str, str]]:
     """Return the target's tables that should have a pair, and that no pair or reason of the start names."""
     known = {pair.target for pair in pairs} | {marker}
-    return read_names(
-        session, lambda database, table: f"{database}.{table}" not in known and in_scope(database, table)
-    ).tables
+    return [name for name in read_names(session, in_scope).tables if ".".join(name) not in known]
 
 
 def _past_reads(config: Config, secrets: Secrets, pool: SessionPool) -> PastReads:
