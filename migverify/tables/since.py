@@ -28,8 +28,9 @@ from migverify.tables.recheck import SinceResult, carried_from, planned_pairs
 from migverify.tables.tasks import PairPlan, Secrets, read_now
 from migverify.tables.verify import Controls, VerifyProgress
 from migverify.tables.watch import TablesWatch
+from migverify.tables.watch_begin import place_of_run
 from migverify.tables.watch_identity import changes, hidden_cascades, identities_of
-from migverify.tables.watch_run import place_of_run, replanned
+from migverify.tables.watch_run import replanned
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.tables.watch_streams import position_of_run, stream_of, watched_pairs
 from migverify.watch.applied import SettleTime

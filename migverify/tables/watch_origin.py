@@ -38,7 +38,7 @@ _EXACT = frozenset({"integer", "year", "decimal", "text", "binary"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _CarriedChange:
     """A change that the feed carried: the key's last one, and whether it left a row."""
 
     pair: PairPlan
@@ -66,7 +66,7 @@ class FeedOrigin:
     ledger: Ledger
     is_proved: bool = False
     _is_kept: bool = False
-    _waiting: deque[_Change] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    _waiting: deque[_CarriedChange] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
     _under_way: bool = False
     _next: float = 0.0
     _asked: int = 0
@@ -86,7 +86,9 @@ class FeedOrigin:
         with self._lock:
             known = {(change.key, change.commit) for change in self._waiting}
             self._waiting.extend(
-                _Change(pair, key.key, key.ordinal, key.there) for key in written if (key.key, key.ordinal) not in known
+                _CarriedChange(pair, key.key, key.ordinal, key.there)
+                for key in written
+                if (key.key, key.ordinal) not in known
             )
 
     @property
@@ -144,7 +146,7 @@ class FeedOrigin:
             f" its commit timestamp ({self._asked:,} rows looked up{failure}); with reverse.applied: marker it is known"
         )
 
-    def _look_up(self, change: _Change) -> None:
+    def _look_up(self, change: _CarriedChange) -> None:
         before = self._elements(change, next_millisecond(change.commit - 1) - _MILLISECOND)
         after = self._elements(change, next_millisecond(change.commit))
         with self._lock:
@@ -156,7 +158,7 @@ class FeedOrigin:
             if exact and bool(after) is not change.there:
                 self._absent.add((change.pair.id, change.key))
 
-    def _elements(self, change: _Change, moment: int) -> set[bytes]:
+    def _elements(self, change: _CarriedChange, moment: int) -> set[bytes]:
         """Return the rows of the key as of a moment of the target."""
         side = change.pair.target_side
         if side is None:

@@ -26,8 +26,8 @@ from migverify.tables import watch as watch_module
 from migverify.tables import watch_check, watch_identity, watch_ranges
 from migverify.tables.sweep import Sweep, Swept
 from migverify.tables.watch import TablesWatch
+from migverify.tables.watch_begin import record_converged
 from migverify.tables.watch_identity import Watched
-from migverify.tables.watch_run import record_converged
 from migverify.tables.watch_status import Base, TablesStatus, WatchFacts, WatchRules, status_of, table_result
 from migverify.watch import stream as stream_module
 from migverify.watch.applied import Applied, SettleTime
