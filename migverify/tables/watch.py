@@ -146,7 +146,7 @@ class TablesWatch:
         self._ask_applied()
         self._look()
         self._submit(self._plans)
-        if self.origin is not None and self.origin.is_due:
+        if self.origin is not None and self.origin.claim_turn():
             self._threads.submit(self.origin.ask)
         self.ranges.turn(self.pairs, self._applied, self._threads)
         return [future for future in self._under_way if future.done()]

@@ -91,9 +91,8 @@ class FeedOrigin:
                 if (key.key, key.ordinal) not in known
             )
 
-    @property
-    def is_due(self) -> bool:
-        """Whether there is something to look up now; asked before ``ask``, which it announces."""
+    def claim_turn(self) -> bool:
+        """Return whether there is something to look up now; then one call of ``ask`` must follow."""
         if self.is_proved or self._under_way or not self._waiting or time.monotonic() < self._next:
             return False
         self._under_way = True
@@ -118,14 +117,13 @@ class FeedOrigin:
     def ask(self) -> None:
         """Look up the newest change that waits."""
         with self._lock:
-            change = self._waiting[-1]
+            change = self._waiting.pop()
         try:
             self._look_up(change)
         except MigverifyError as error:
             self._failure = error.message
             with self._lock:
-                self._waiting.remove(change)
-                if change.tries + 1 < TRIES:
+                if change.tries + 1 < TRIES and len(self._waiting) < MOST_WAITING:
                     self._waiting.appendleft(replace(change, tries=change.tries + 1))
         finally:
             self._next = time.monotonic() + PAUSE_SECONDS
@@ -149,14 +147,12 @@ class FeedOrigin:
     def _look_up(self, change: _CarriedChange) -> None:
         before = self._elements(change, next_millisecond(change.commit - 1) - _MILLISECOND)
         after = self._elements(change, next_millisecond(change.commit))
-        with self._lock:
-            self._waiting.remove(change)
-            self._asked += 1
-            self.is_proved = before != after
-            side = change.pair.target_side
-            exact = side is not None and {column.family for column in side.sql.key} <= _EXACT
-            if exact and bool(after) is not change.there:
-                self._absent.add((change.pair.id, change.key))
+        side = change.pair.target_side
+        exact = side is not None and {column.family for column in side.sql.key} <= _EXACT
+        if exact and bool(after) is not change.there:
+            self._absent.add((change.pair.id, change.key))
+        self._asked += 1
+        self.is_proved = before != after
 
     def _elements(self, change: _CarriedChange, moment: int) -> set[bytes]:
         """Return the rows of the key as of a moment of the target."""

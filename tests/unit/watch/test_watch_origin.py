@@ -64,7 +64,7 @@ def carried(key: str, commit: int, *, there: bool = True, origin: str = "") -> L
 
 
 def ask_all(origin: FeedOrigin) -> None:
-    while origin.is_due:
+    while origin.claim_turn():
         origin.ask()
     origin.record()
 
@@ -137,7 +137,7 @@ def test_a_past_that_cannot_be_read_is_no_proof(target: Target, ledger: Ledger) 
     target.write("1", START + 5, "v")
     origin.offer(make_pair(), [carried("1", START + 5), carried("2", 0, origin="run r0")])
     asked = 0
-    while origin.is_due:
+    while origin.claim_turn():
         assert origin.is_open
         origin.ask()
         asked += 1
