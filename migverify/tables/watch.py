@@ -330,8 +330,9 @@ class TablesWatch:
             if (key.pair, key.key) not in self._taken:
                 by_pair.setdefault(key.pair, []).append(key)
         doubted = self.ledger.doubted_writes() if due else frozenset[int]()
-        for pair, keys in by_pair.items() if self.origin is not None else ():
-            self.origin.offer(plans[pair], keys)
+        if self.origin is not None:
+            for pair, keys in by_pair.items():
+                self.origin.offer(plans[pair], keys)
         batches = [(p, keys[i : i + AT_ONCE]) for p, keys in by_pair.items() for i in range(0, len(keys), AT_ONCE)]
         for pair, keys in batches[:room]:
             future = self._threads.submit(self._check, plans[pair], keys, doubted)
