@@ -13,7 +13,9 @@ from migverify.errors import LabError, StoreError
 from migverify_lab.cutover import WATCH, Rehearsal
 
 if TYPE_CHECKING:
+    from migverify.model import RunInfo
     from migverify.store.results import ResultStore
+    from migverify_lab.process import ProcessId
 
 WAIT_SECONDS = 60.0
 POLL_SECONDS = 0.2
@@ -55,14 +57,13 @@ def _wait_until_it_follows(one: Rehearsal, begun: float) -> None:
 
 
 def _follows(one: Rehearsal, store: ResultStore, begun: float) -> bool:
-    """Whether the newest reverse watch has read the feed since a moment."""
+    """Whether the watch that was started has read the feed since a moment; a proof beside it may be newer."""
     from migverify.config import load_config
     from migverify.tables.loss import TARGET_SOURCE
     from migverify.watch.ledger import ledger_folder
     from migverify.watch.ledger_read import read_ledger
-    from migverify.watch.run import DRAIN
 
-    run = next((run for run in store.runs() if run.facts.get("reverse") and not run.facts.get(DRAIN)), None)
+    run = run_of_process(store, one.job(WATCH))
     if run is None:
         return False
     try:
@@ -70,3 +71,18 @@ def _follows(one: Rehearsal, store: ResultStore, begun: float) -> bool:
     except StoreError:
         return False
     return TARGET_SOURCE in state.read and state.written >= begun
+
+
+def run_of_process(store: ResultStore, process: ProcessId | None) -> RunInfo | None:
+    """Return the reverse watch that a process of this machine writes, None while there is none."""
+    from migverify.store.run_leases import writer_of
+
+    if process is None:
+        return None
+    for run in store.runs():
+        if not run.facts.get("reverse") or run.finished is not None:
+            continue
+        writer = writer_of(store.database, run.run_id)
+        if writer is not None and writer.holder is not None and writer.holder.pid == process.pid:
+            return run
+    return None

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import ClassVar
 
 from migverify.changes.events import FIRST_OFFSET
 from migverify.changes.gtid import GtidSet, parse_gtids
@@ -41,6 +42,23 @@ def tso_time(tso: int) -> float:
 def time_tso(time: float) -> int:
     """Return the first timestamp of TiDB at a Unix time; of seconds, how many timestamps they are."""
     return int(time * 1000) << 18
+
+
+class TimestampOrdinals:
+    """What sources share that are followed by timestamps of TiDB: the timestamp is the ordinal of a position."""
+
+    __slots__ = ()
+    hides_cascades: ClassVar[bool] = False
+    """TiDB writes what a foreign key changes as rows of their own, and a changefeed carries them."""
+
+    def ordinal(self, position: Position) -> int:
+        """Return the timestamp."""
+        return position.offset
+
+    def shown(self, ordinal: int, like: Position | None) -> str:
+        """Return ``tso:`` and the timestamp, and its time."""
+        del like
+        return shown_timestamp(ordinal)
 
 
 @lru_cache(maxsize=1024)

@@ -63,7 +63,8 @@ class ReverseSettings(Strict):
     )
     applied: Literal["settle", "marker"] = Field(
         default="settle",
-        description="`settle`: what was read `settle_seconds` ago, confirmed by later keys that are equal; `marker`: a"
+        description="`settle`: what was read `settle_seconds` ago, where the changefeed has come as much further since,"
+        " confirmed by later keys that are equal; `marker`: a"
         " row written on the target and awaited on the source. A changefeed's own checkpoint is no proof.",
     )
     settle_seconds: Seconds = Field(

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 from migverify.sql.quoting import quote_name, quote_text
 
-MARKER_COLUMNS = "name VARCHAR(64) NOT NULL PRIMARY KEY, number BIGINT NOT NULL, written DATETIME(6) NOT NULL"
+MARKER_NAME_WIDTH = 64
+MARKER_COLUMNS = (
+    f"name VARCHAR({MARKER_NAME_WIDTH}) NOT NULL PRIMARY KEY, number BIGINT NOT NULL, written DATETIME(6) NOT NULL"
+)
 """What a marker table needs; its owner makes it on the source, replication carries it over."""
 
 

@@ -21,7 +21,7 @@ from migverify.tables.tasks import Secrets
 from migverify.tables.watch_identity import Watched
 from migverify.watch.ledger import Ledger
 from migverify.watch.stream import FollowedBinlog, concerned
-from migverify.watch.touched import touched_keys
+from migverify.watch.touched import leaves_rows, touched_keys
 
 KEYS_AT_ONCE = 10_000
 THROUGH = "through"
@@ -71,6 +71,7 @@ def read_unread(
         tables = {(w.database, w.table): w for w in watched if w.endpoint == endpoint.name}
         rows, statements = 0, 0
         keys: dict[tuple[int, KeyText], tuple[int, int, int]] = {}
+        there: set[tuple[int, KeyText]] = set()
         for item in _behind(endpoint, secrets, through_of(run, endpoint.name), pool):
             if isinstance(item, Statement):
                 statements += _note(item, tables, ledger, endpoint.name)
@@ -78,13 +79,14 @@ def read_unread(
                 if not one.names:
                     ledger.note(one.number, "keyless", "rows were written, and the table has no key to read them by")
                     continue
-                for key in touched_keys(one, item):
+                for key, is_row in zip(touched_keys(one, item), leaves_rows(item), strict=False):
                     rows += 1
                     keys[one.number, key] = (1, 0, 0)
+                    (there.add if is_row else there.discard)((one.number, key))
                 if len(keys) >= KEYS_AT_ONCE:
-                    ledger.touch(keys, {}, time.time(), origin=f"after run {run.run_id}")
-                    keys = {}
-        ledger.touch(keys, {}, time.time(), origin=f"after run {run.run_id}")
+                    ledger.touch(keys, {}, time.time(), origin=f"after run {run.run_id}", there=there)
+                    keys, there = {}, set()
+        ledger.touch(keys, {}, time.time(), origin=f"after run {run.run_id}", there=there)
         total = UnreadChanges(total.rows + rows, total.statements + statements)
     return total
 

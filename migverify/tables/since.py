@@ -28,8 +28,9 @@ from migverify.tables.recheck import SinceResult, carried_from, planned_pairs
 from migverify.tables.tasks import PairPlan, Secrets, read_now
 from migverify.tables.verify import Controls, VerifyProgress
 from migverify.tables.watch import TablesWatch
+from migverify.tables.watch_begin import place_of_run
 from migverify.tables.watch_identity import changes, hidden_cascades, identities_of
-from migverify.tables.watch_run import place_of_run, replanned
+from migverify.tables.watch_run import replanned
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
 from migverify.tables.watch_streams import position_of_run, stream_of, watched_pairs
 from migverify.watch.applied import SettleTime
@@ -188,7 +189,7 @@ class _Since:
 
     def _stream(self, endpoint: Endpoint) -> Stream:
         start = position_of_run(self.earlier.runs, endpoint.name)
-        stream = stream_of(self.config, self.secrets, endpoint, start)
+        stream = stream_of(self.config, self.secrets, endpoint, start, self.run_id)
         if not isinstance(stream.applied, SettleTime):
             return stream
         # As in every verification: the target applies a change within the time of the re-reads (docs/live.md). A

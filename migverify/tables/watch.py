@@ -17,6 +17,7 @@ from heapq import heappush, heappushpop
 
 from migverify.changes.model import Position
 from migverify.db.pool import SessionPool
+from migverify.db.session import Session
 from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyText, TableResult
 from migverify.store.results import ResultStore
@@ -25,6 +26,7 @@ from migverify.tables.sweep import Sweep
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.watch_check import Checked, CheckMoment, check
 from migverify.tables.watch_identity import Identities, Watched, hidden_cascades, identities_of, is_table
+from migverify.tables.watch_origin import FeedOrigin
 from migverify.tables.watch_ranges import RangeReads, Replan
 from migverify.tables.watch_status import (
     Base,
@@ -42,7 +44,7 @@ from migverify.watch.collect import CatchUp, ChangeCollector
 from migverify.watch.ledger import STREAM_REASONS, Ledger, LedgerKey, PairCounts
 from migverify.watch.loop import Ending, watch
 from migverify.watch.old_side import OldSide, OldSideStatus, record_old_side
-from migverify.watch.stream import SourceProgress, Stream, StreamFinding
+from migverify.watch.stream import SourceProgress, Stream, StreamFinding, uncovered_text
 
 TICK_SECONDS = 0.1
 AT_ONCE = 500
@@ -63,7 +65,9 @@ class TablesWatch:
 
     ``streams`` are those of the servers that are written, ``followers`` the servers that apply their changes: the
     target, or the sources where the target is written. ``old_side`` reads what others write on the source then; its
-    status where it cannot.
+    status where it cannot. ``origin`` asks whether the changes are the target's, where no marker shows it.
+    ``new_tables`` lists the target's tables that should have a pair and had none at the start, where the changes need
+    not show that they were made: a changefeed may leave them out.
     """
 
     pairs: Sequence[Watched]
@@ -87,6 +91,8 @@ class TablesWatch:
     catch_up: Mapping[int, CatchUp] = field(default_factory=dict)
     past: PastReads | None = None
     old_side: OldSide | OldSideStatus | None = None
+    origin: FeedOrigin | None = None
+    new_tables: Callable[[Session], Sequence[tuple[str, str]]] | None = None
     ranges: RangeReads = field(init=False)
     _changes: ChangeCollector = field(init=False)
     _witnesses: dict[int, list[int]] = field(default_factory=dict)
@@ -113,10 +119,20 @@ class TablesWatch:
         with ExitStack() as stack:
             self._threads = stack.enter_context(ThreadPoolExecutor(self.slots, thread_name_prefix="check"))
             self._begin(stack)
-            return watch(
-                self, stop=stop, time_limit=self.limits.time_limit, on_status=self.on_status,
+            status = watch(
+                self, stop=stop, time_limit=self.limits.time_limit, on_status=self._report,
                 status_seconds=STATUS_SECONDS,
             )  # fmt: skip
+            self._keep_reasons(status)
+            return status
+
+    def _report(self, status: TablesStatus) -> None:
+        self._keep_reasons(status)
+        self.on_status(status)
+
+    def _keep_reasons(self, status: TablesStatus) -> None:
+        """Keep why the watch is not sure of itself for who reads the ledger beside it."""
+        self.ledger.keep(STREAM_REASONS, json.dumps(status.reasons, ensure_ascii=False))
 
     def due(self, began: float) -> float:
         """Return the seconds until the streams and the target are asked again."""
@@ -130,11 +146,15 @@ class TablesWatch:
         self._ask_applied()
         self._look()
         self._submit(self._plans)
+        if self.origin is not None and self.origin.claim_turn():
+            self._threads.submit(self.origin.ask)
         self.ranges.turn(self.pairs, self._applied, self._threads)
         return [future for future in self._under_way if future.done()]
 
     def ending(self) -> Ending | None:
         """Return whether the watch is drained, or every stream failed."""
+        if self.origin is not None and self.origin.is_refuted:
+            return Ending.FAILED
         if self._all_failed() or (self._changes.has_lost_changes and not self._under_way):
             return Ending.FAILED
         # What nobody wrote in a binlog may have happened until now.
@@ -245,7 +265,11 @@ class TablesWatch:
         return True
 
     def _look_for_uncovered(self) -> None:
-        """Forget the tables in scope that no pair covers where they are gone, or were none."""
+        """Find the tables in scope that no pair covers, and forget those that are gone, or were none."""
+        if self.new_tables is not None:
+            with self.pool.session(self.target) as session:
+                for name in self.new_tables(session):
+                    self.ledger.note(-1, "uncovered", uncovered_text(self.target, name))
         endpoints = {stream.endpoint.name: stream.endpoint for stream in self.streams}
         for pair, kind, text in self.ledger.notes():
             if kind == "uncovered":
@@ -306,6 +330,9 @@ class TablesWatch:
             if (key.pair, key.key) not in self._taken:
                 by_pair.setdefault(key.pair, []).append(key)
         doubted = self.ledger.doubted_writes() if due else frozenset[int]()
+        if self.origin is not None:
+            for pair, keys in by_pair.items():
+                self.origin.offer(plans[pair], keys)
         batches = [(p, keys[i : i + AT_ONCE]) for p, keys in by_pair.items() for i in range(0, len(keys), AT_ONCE)]
         for pair, keys in batches[:room]:
             future = self._threads.submit(self._check, plans[pair], keys, doubted)
@@ -343,6 +370,8 @@ class TablesWatch:
     def record(self, work: Sequence[Future[Checked]]) -> None:
         """Keep what was read in the ledger, and row diffs whose state changed in the store."""
         now = time.time()
+        if self.origin is not None:
+            self.origin.record()
         for future in work:
             keys = self._under_way.pop(future)
             self._taken.difference_update((k.pair, k.key) for k in keys)
@@ -393,7 +422,7 @@ class TablesWatch:
         until = self.limits.until
         if until is None or self._under_way or self.ranges.stale or self._all_troubles():
             return False
-        if self.past is not None and not self.sweep.is_passed:
+        if (self.past is not None and not self.sweep.is_passed) or (self.origin is not None and self.origin.is_open):
             return False
         applied = self._applied
         if any(self.sources[n].ordinal < last or applied.get(n, -1) < last for n, last in until.items()):
@@ -408,6 +437,10 @@ class TablesWatch:
             *self._troubles.values(), *self._changes.troubles(), *filter(None, [self.ranges.trouble, *lacking])
         )  # fmt: skip
 
+    def _doubts_of_origin(self) -> tuple[str, ...]:
+        """Return why the changes may not be the target's: a drain need not wait for rows that nobody may write."""
+        return tuple(filter(None, [self.origin.reason()])) if self.origin is not None else ()
+
     def counts(self) -> dict[int, PairCounts]:
         """Return what is open per pair."""
         return self.ledger.counts(time.time() - self.limits.hot_seconds)
@@ -416,12 +449,10 @@ class TablesWatch:
         """Return what is known now; the verdict of the last status counts."""
         if ending not in (None, Ending.DONE):
             self._look(now=True)
-        status = status_of(WatchFacts(
+        return status_of(WatchFacts(
             self.run_id, self.sources, self.limits, self.pairs, self.base, self.counts(), self.ledger.since(),
-            self.ledger.notes(), self._all_troubles(), ending is not None, ending is Ending.TIMED_OUT,
-            tuple(self.uncovered), self.ranges.progress(), self.sweep if self.past is not None else None,
+            self.ledger.notes(), (*self._all_troubles(), *self._doubts_of_origin()), ending is not None,
+            ending is Ending.TIMED_OUT, tuple(self.uncovered), self.ranges.progress(),
+            self.sweep if self.past is not None else None,
             self.old_side.status() if isinstance(self.old_side, OldSide) else self.old_side,
         ))  # fmt: skip
-        # Who reads the ledger beside this watch must know why it is not sure of itself.
-        self.ledger.keep(STREAM_REASONS, json.dumps(status.reasons, ensure_ascii=False))
-        return status

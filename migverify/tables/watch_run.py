@@ -1,43 +1,49 @@
-"""A watch from its beginning to its end in the store: what it starts from, what it watches, how it ends."""
+"""A watch from its beginning to its end in the store: what it watches, by which streams, and how it ends."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from migverify.changes.model import Position
-from migverify.changes.positions import parse_position
-from migverify.changes.server import log_begun, refuse_incomplete, source_state
 from migverify.config import Config, includes
 from migverify.config.reverse import ReverseSettings
 from migverify.db.pool import SessionPool
-from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
-from migverify.errors import ChangeError, PlanError, UsageError
-from migverify.model import LiveState, RunInfo, StoredKind, Verdict
-from migverify.sql.identity import TableIdentity
+from migverify.errors import PlanError, UsageError
+from migverify.model import RunInfo, StoredKind
+from migverify.sql.catalog import read_names
 from migverify.store.results import ResultStore
 from migverify.tables.handover import THROUGH, read_unread
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
-from migverify.tables.recheck import carried_from, planned_pairs, proof_run, refuse_other
+from migverify.tables.recheck import carried_from, proof_run, refuse_other
 from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch import TablesWatch
-from migverify.tables.watch_identity import Watched, identities_of
+from migverify.tables.watch_begin import (
+    bases_of,
+    identities_known,
+    read_by_file,
+    record_converged,
+    seed,
+    start_of,
+)
+from migverify.tables.watch_identity import Watched
+from migverify.tables.watch_origin import FeedOrigin
 from migverify.tables.watch_ranges import sweepable
-from migverify.tables.watch_status import Base, TablesStatus, WatchRules
+from migverify.tables.watch_status import TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
     BEGAN,
+    check_marker,
     clock_stream,
     column_types,
+    feed_name,
     is_followed,
     marker_name,
-    position_of_run,
     reverse_stream,
     stream_of,
     watched_pairs,
@@ -45,14 +51,9 @@ from migverify.tables.watch_streams import (
 )
 from migverify.tables.watch_versions import PastReads
 from migverify.watch.collect import CatchUp
-from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
+from migverify.watch.ledger import Ledger
 from migverify.watch.run import DRAIN, WatchRun
 from migverify.watch.stream import Stream
-from migverify.watch.touched import form_of
-
-SEED_PAGE = 1000
-CATCH_UP = "catch up"
-"""Kind of the ledger's notes of sources whose binlog is to be read from a run's place in the file on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def watch_tables(
         watch = _make_watch(prepared, config, secrets, request, base, resumed, run, pool, ledger)
         # A ledger without a place was left by a watch that was killed before it read anything, perhaps in here.
         if base is not None and not ledger.progress():
-            _seed(watch, store, base)
+            seed(watch.pairs, ledger, store, base)
         if base is not None and base.facts.get("watch") and not base.facts.get("reverse") and not ledger.progress():
             read_unread(config, secrets, base, watched_pairs(config, list(prepared.pairs())), pool, ledger)
         if resumed is not None:
@@ -163,17 +164,15 @@ def _make_watch(
     if minutes is not None:
         streams = [clock_stream(config, secrets, run.run_id)]
     elif reverse:
-        start = _start(prepared, config.target.name, request, began, resumed)
+        start = start_of(prepared, config.target.name, request.start, began, resumed)
         types = column_types(pool, config.target, [(w.database, w.table) for w in watched])
         streams = [reverse_stream(config, start, run.run_id, secrets, types)]
     else:
-        streams = [
-            stream_of(config, secrets, endpoint, _start(prepared, endpoint.name, request, began, resumed))
-            for endpoint in config.sources
-        ]
+        starts = {e: start_of(prepared, e.name, request.start, began, resumed) for e in config.sources}
+        streams = [stream_of(config, secrets, endpoint, start, run.run_id) for endpoint, start in starts.items()]
     catch_up: dict[int, CatchUp] = {}
     if not reverse:
-        catch_up = _read_by_file(
+        catch_up = read_by_file(
             streams, watched, None if request.start else next(reversed(began), None), pool, secrets, ledger
         )
     old_side = None
@@ -184,16 +183,18 @@ def _make_watch(
         if minutes is not None and not isinstance(request.at, str):
             raise UsageError("a sweep is drained to the end now: without a changefeed no other place is known")
         until = {number: _until(request.at, stream, pool) for number, stream in enumerate(streams)}
+    if reverse:
+        check_marker(streams[0], config.sources, pool)
     limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit, reverse)
     covered = {(w.database, w.table) for w in watched}
     in_scope = partial(is_followed, config, pairs) if reverse else partial(includes, config)
     return TablesWatch(
         watched, streams, ledger, run.store, run.run_id, pool, config.sources if reverse else [config.target],
-        config.target, replace(rules_of(config), live=True), limits, _bases(run.store, began, pairs),
+        config.target, replace(rules_of(config), live=True), limits, bases_of(run.store, began, pairs),
         lambda d, t: in_scope(d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
         # A sweep asks for the time on one connection, and holds a moment of a final pass on another.
         slots=max(1, min(e.connections for e in config.endpoints) - (1 if minutes is None else 3)),
-        replan=partial(replanned, config, secrets, reverse=reverse), known=_known(begun, prepared, pairs),
+        replan=partial(replanned, config, secrets, reverse=reverse), known=identities_known(begun, prepared, pairs),
         uncovered=[
             *prepared.hidden,
             *(f"{p.source or p.target} is not watched: {p.not_covered[0].reason}"
@@ -202,7 +203,8 @@ def _make_watch(
               for p in pairs if minutes is not None and p.readable and not sweepable(p)),
         ],
         sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, secrets, pool),
-        old_side=old_side,
+        old_side=old_side, origin=_origin(config, streams[0], pool, ledger) if reverse and minutes is None else None,
+        new_tables=partial(_new_tables, pairs, in_scope, marker) if reverse and minutes is None else None,
     )  # fmt: skip
 
 
@@ -233,106 +235,25 @@ def sweep_minutes(config: Config, request: TablesWatchRequest, resumed: RunInfo 
     return minutes
 
 
+def _origin(config: Config, stream: Stream, pool: SessionPool, ledger: Ledger) -> FeedOrigin | None:
+    """Return how it is learned whether the changefeed is the target's; None where its marker shows it."""
+    if stream.applied.writes or config.reverse is None or config.reverse.carrier is None:
+        return None
+    return FeedOrigin(pool, replace(rules_of(config), live=True), feed_name(config.reverse.carrier), ledger)
+
+
+def _new_tables(
+    pairs: Sequence[PairPlan], in_scope: Callable[[str, str], bool], marker: str | None, session: Session
+) -> Sequence[tuple[str, str]]:
+    """Return the target's tables that should have a pair, and that no pair or reason of the start names."""
+    known = {pair.target for pair in pairs} | {marker}
+    return [name for name in read_names(session, in_scope).tables if ".".join(name) not in known]
+
+
 def _past_reads(config: Config, secrets: Secrets, pool: SessionPool) -> PastReads:
     settings, target = config.reverse or ReverseSettings(), config.target
     rules = replace(rules_of(config), live=True)
     return PastReads(pool, target, secrets.get(target.name), rules, settings.settle_seconds)
-
-
-def _read_by_file(
-    streams: Sequence[Stream], watched: Sequence[Watched], base: RunInfo | None, pool: SessionPool, secrets: Secrets,
-    ledger: Ledger,
-) -> dict[int, CatchUp]:  # fmt: skip
-    """Refuse binlogs that leave out a watched database, and return what of them is read by file as well."""
-    found: dict[int, CatchUp] = {}
-    for number, stream in enumerate(streams):
-        with pool.session(stream.endpoint) as session:
-            refuse_incomplete(session, {w.database for w in watched if w.endpoint == stream.endpoint.name})
-            rest = None if base is None else _catch_up(base, stream, session, secrets, ledger)
-            if rest is not None:
-                found[number] = rest
-    return found
-
-
-def _start(
-    prepared: PreparedTables, name: str, request: TablesWatchRequest, base: Sequence[RunInfo], resumed: RunInfo | None
-) -> Position:
-    """Return where a source's stream begins when the ledger does not know.
-
-    A watch that was killed before its ledger knew begins where it began: from now on would leave out what was written
-    meanwhile.
-    """
-    if request.start is not None:
-        return request.start
-    if resumed is not None and resumed.facts.get("start"):
-        return parse_position(str(resumed.facts["start"]))
-    began = base or ([resumed] if resumed is not None else [])
-    if began:
-        return position_of_run(began, name)
-    # The catalogs were read at this position: a table made since then is seen in the stream.
-    return parse_position(str(prepared.facts[name]["position"]))
-
-
-def place_of_run(run: RunInfo, session: Session, password: str | None) -> Position:
-    """Return file and offset at which a run began, of a binlog that goes on from there.
-
-    Raises
-    ------
-    ChangeError
-        the binlog may not show every write since: another server, a file that is gone or was begun anew.
-    """
-    endpoint = session.endpoint
-    facts = _place_facts(run, endpoint.name)
-    if not all(facts.get(name) for name in ("binlog", "server", "clock")):
-        raise ChangeError(f"run {run.run_id} did not keep file and server of its position on {endpoint.name}")
-    server = source_state(session).server
-    if server != facts["server"]:
-        raise ChangeError(f"{endpoint.name} is another server now ({server}, was {facts['server']})")
-    at = parse_position(facts["binlog"])
-    if at.file not in {log.name for log in binary_logs(session)}:
-        raise ChangeError(f"{endpoint.name} does not have {at.file} any more")
-    if log_begun(endpoint, password, at.file) > float(facts["clock"]):
-        raise ChangeError(f"{endpoint.name}: {at.file} was begun after run {run.run_id} (RESET)")
-    return at
-
-
-def _place_facts(run: RunInfo, name: str) -> Mapping[str, str]:
-    facts: Mapping[str, str] = run.facts.get("endpoints", {}).get(name, {})
-    return facts
-
-
-def _catch_up(run: RunInfo, stream: Stream, session: Session, secrets: Secrets, ledger: Ledger) -> CatchUp | None:
-    """Return what is read by file as well, beside the stream, which follows a set of GTIDs from the run on.
-
-    A transaction without a GTID follows no set, and a set that began again (RESET) may hold the numbers of others. None
-    where it was read, and where the stream follows file and offset itself.
-
-    Raises
-    ------
-    ChangeError
-        the same server no longer has the place of the run.
-    """
-    notes = [(kind, text) for number, kind, text in ledger.notes() if number == NO_PAIR]
-    name = stream.endpoint.name
-    is_new = not ledger.progress()
-    if (BY_FILE, name) in notes or not (is_new or (CATCH_UP, name) in notes):
-        return None
-    if stream.start is None or not stream.start.gtids:
-        return None
-    known = _place_facts(run, name)
-    if not known.get("server") or source_state(session).server != known["server"]:
-        # A failover, or a run of an earlier release: what follows the set is all that can be known.
-        text = (
-            f"{name}: only transactions with a GTID are followed from run {run.run_id}, as it was another server then"
-        )
-        ledger.note(NO_PAIR, OTHER_SERVER, text)
-        return None
-    try:
-        begin = place_of_run(run, session, secrets.get(name))
-    except ChangeError as error:
-        raise ChangeError(error.message, hint="Verify the tables again, and watch --since that run.") from error
-    ledger.note(NO_PAIR, CATCH_UP, name)
-    return CatchUp(begin, stream.changes.ordinal(stream.changes.head(session)))
 
 
 def _until(at: Position | str, stream: Stream, pool: SessionPool) -> int:
@@ -342,63 +263,6 @@ def _until(at: Position | str, stream: Stream, pool: SessionPool) -> int:
     if not at.file:
         raise UsageError("--at-position takes file and offset, as binlog.000003:1234, or `now`")
     return stream.changes.ordinal(at)
-
-
-def _bases(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan]) -> dict[int, Base]:
-    """Return what the newest of the runs says of each pair; a recheck has results of what it read again alone."""
-    if not runs:
-        return {}
-    results: dict[str, Base] = {}
-    for run in reversed(_proofs(runs)):
-        for result in store.table_results(run.run_id):
-            # Of a watch that started alone, only the written rows were compared.
-            whole = not run.facts.get("watch") or result.details.get("whole")
-            results[result.pair] = Base(run.run_id, result.verdict, "; ".join(result.reasons)) if whole else Base()
-    missing = Base(runs[0].run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
-    return {number: results.get(pair.id, missing) for number, pair in enumerate(pairs)}
-
-
-def _newest(runs: Sequence[RunInfo]) -> dict[str, RunInfo]:
-    """Return for each pair the first of the runs, newest first, that planned it."""
-    return {pair: run for run in reversed(_proofs(runs)) for pair in planned_pairs(run)}
-
-
-def _proofs(runs: Sequence[RunInfo]) -> list[RunInfo]:
-    """Return the first run, and the later ones that are no watch: its MATCH may be that of the written rows alone."""
-    return [*runs[:1], *(run for run in runs[1:] if not run.facts.get("watch"))]
-
-
-def _seed(watch: TablesWatch, store: ResultStore, base: RunInfo) -> None:
-    """Put every row that the run left open into the ledger: it is read again until it is equal or diverged."""
-    states = [LiveState.DIVERGED.value, LiveState.HOT.value, LiveState.UNCONFIRMED.value]
-    runs = _newest(carried_from(store, base))
-    for watched in {w.number: w for w in watch.pairs}.values():
-        run = runs.get(watched.pair.id)
-        if not watched.names or run is None:
-            continue
-        after = 0
-        while page := store.row_diffs(run.run_id, watched.pair.id, states=states, after=after, limit=SEED_PAGE):
-            after = page[-1][0]
-            keys = {(watched.number, form_of(watched.key, d.key)): (1, 0, 0) for _, d in page}
-            watch.ledger.touch(keys, {}, time.time(), origin=f"run {run.run_id}")
-
-
-def record_converged(pairs: Sequence[Watched], ledger: Ledger, store: ResultStore, run_id: str) -> None:
-    """Record as converged what the store holds as diverged and the ledger does not.
-
-    The ledger is written first: a watch that was killed between the two had proved these keys, and no later read of
-    them would tell the store.
-    """
-    for watched in {w.number: w for w in pairs if w.names}.values():
-        after = 0
-        states = [LiveState.DIVERGED.value]
-        while page := store.row_diffs(run_id, watched.pair.id, states=states, after=after, limit=SEED_PAGE):
-            after = page[-1][0]
-            keys = {form_of(watched.key, diff.key): diff for _, diff in page}
-            still = ledger.diverged_among(watched.number, list(keys))
-            gone = [replace(diff, state=LiveState.CONVERGED) for key, diff in keys.items() if key not in still]
-            if gone:
-                store.add_row_diffs(run_id, gone)
 
 
 def replanned(config: Config, secrets: Secrets, watched: Sequence[Watched], *, reverse: bool = False) -> list[Watched]:
@@ -420,17 +284,6 @@ def replanned(config: Config, secrets: Secrets, watched: Sequence[Watched], *, r
     if {(w.endpoint, w.database, w.table) for w in fresh} != {(w.endpoint, w.database, w.table) for w in watched}:
         raise PlanError(f"{pair_id} is made of other tables now", hint="Verify them, and start a new watch.")
     return fresh
-
-
-def _known(
-    begun: Sequence[RunInfo], prepared: PreparedTables, pairs: Sequence[PairPlan]
-) -> dict[int, Mapping[str, TableIdentity]]:
-    """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
-    if not begun:
-        return {number: prepared.identities.get(pair.id, {}) for number, pair in enumerate(pairs)}
-    plans = _newest(begun)
-    stored = {pair: planned_pairs(run)[pair].get("identities") for pair, run in plans.items()}
-    return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 
 
 def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus, prepared: PreparedTables) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,10 @@ from migverify.db.pool import SessionPool
 from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
 from migverify.db.snapshot import current_timestamp
-from migverify.errors import ConfigError, EndpointError, UsageError
-from migverify.model import Endpoint, Flavor, RunInfo
-from migverify.sql.catalog import read_tables
+from migverify.errors import ConfigError, EndpointError, PrivilegeError, ReadError, UsageError
+from migverify.model import Endpoint, Flavor, RunInfo, TableDef
+from migverify.sql.applied import MARKER_NAME_WIDTH
+from migverify.sql.catalog import read_table, read_tables
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SettleTime, TimedMarker
@@ -83,27 +85,36 @@ def is_followed(config: Config, pairs: Sequence[PairPlan], database: str, table:
     )  # fmt: skip
 
 
-def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Position) -> Stream:
-    """Return the change stream of one source from ``start`` on."""
+def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Position, run_id: str) -> Stream:
+    """Return the change stream of one source from ``start`` on; the marker is that of the run."""
     marker = marker_name(config)
     database, _, table = (marker or "").partition(".")
     changes = FollowedBinlog(endpoint, secrets.get(endpoint.name))
-    applied = _applied(config, endpoint.name)
-    return Stream(endpoint, changes, applied, start, (database, table) if marker else None, _marker_name(endpoint.name))
+    name = _marker_row(endpoint, run_id)
+    applied = _applied(config, endpoint.name, name)
+    return Stream(endpoint, changes, applied, start, (database, table) if marker else None, name)
 
 
-def _marker_name(endpoint: str) -> str:
-    return f"migverify {endpoint}"
+def _marker_row(endpoint: Endpoint, run_id: str) -> str:
+    """Return the name of the row that one watch writes on one endpoint, in the width of its column.
+
+    A row of its own for each watch: a proof runs beside the service, and one's higher number would let the other
+    believe that its own marker has arrived.
+    """
+    row = f"migverify {endpoint.name} {run_id}"
+    if len(row) > MARKER_NAME_WIDTH:
+        row = f"migverify {sha256(endpoint.name.encode()).hexdigest()[:16]} {run_id}"
+    return row
 
 
-def _applied(config: Config, name: str) -> Applied:
+def _applied(config: Config, name: str, marker_row: str) -> Applied:
     settings = config.watch
     shard = name.partition(".")[2]
     if settings.applied == "checkpoint" and settings.checkpoint is not None:
         return CheckpointTable(settings.checkpoint, (settings.checkpoint_id or {}).get(shard))
     if settings.applied == "marker" and settings.marker is not None:
         database, _, table = settings.marker.partition(".")
-        return Marker(settings.marker, ".".join(route(config, shard, database, table)), _marker_name(name))
+        return Marker(settings.marker, ".".join(route(config, shard, database, table)), marker_row)
     return SettleTime(settings.settle_seconds)
 
 
@@ -127,14 +138,15 @@ def reverse_stream(
             hint="Name one by reverse.carrier, or sweep all tables in rounds: --sweep MINUTES; see docs/reverse.md.",
         )
     marker = _reverse_marker(config)
-    applied: Applied = SettleTime(settings.settle_seconds)
+    applied: Applied = SettleTime(settings.settle_seconds, has_timestamps=True)
     if marker is not None:
-        applied = Marker(marker, marker, _reverse_name(config, run_id))
+        applied = Marker(marker, marker, _marker_row(config.target, run_id))
     database, _, table = (marker or "").partition(".")
     newest = None if secrets is None else _clock_of(config.target, secrets.get(config.target.name))
     changes = replace(carrier_of(settings.carrier, newest, types or {}), reader=run_id)
     place = (database, table) if marker else None
-    return Stream(config.target, changes, applied, start, place, _reverse_name(config, run_id))
+    name = _marker_row(config.target, run_id)
+    return Stream(config.target, changes, applied, start, place, name, changes.set_aside)
 
 
 def _clock_of(endpoint: Endpoint, password: str | None) -> Callable[[], int]:
@@ -201,6 +213,15 @@ def carrier_of(
     return FollowedCarrier(source, Path(settings.dead_letters), settings.start_ts, newest)
 
 
+def feed_name(settings: CarrierSettings) -> str:
+    """Return the text that tells a changefeed from others: its format, and where its messages are."""
+    kafka = settings.kafka
+    places = (
+        [kafka.servers, *kafka.topics] if kafka is not None else [str(Path(path).absolute()) for path in settings.files]
+    )
+    return " ".join([settings.format, *places])
+
+
 def clock_stream(config: Config, secrets: Secrets, run_id: str) -> Stream:
     """Return the time of the target, which is followed where no changefeed carries its changes.
 
@@ -212,14 +233,8 @@ def clock_stream(config: Config, secrets: Secrets, run_id: str) -> Stream:
     marker, settings = _reverse_marker(config), config.reverse or ReverseSettings()
     applied: Applied = SettleTime(settings.settle_seconds)
     if marker is not None:
-        applied = TimedMarker(marker, marker, _reverse_name(config, run_id))
+        applied = TimedMarker(marker, marker, _marker_row(config.target, run_id))
     return Stream(config.target, CommitClock(config.target, secrets.get(config.target.name)), applied, None)
-
-
-def _reverse_name(config: Config, run_id: str) -> str:
-    # A row of its own for each watch: a proof runs beside the service, and one's higher number would let the other
-    # believe that its own marker has arrived.
-    return f"{_marker_name(config.target.name)} {run_id}"
 
 
 def _reverse_marker(config: Config) -> str | None:
@@ -229,6 +244,51 @@ def _reverse_marker(config: Config) -> str | None:
             "a marker reaches one source only, and there are several", hint="Set reverse.applied: settle."
         )
     return marker
+
+
+def check_marker(stream: Stream, followers: Sequence[Endpoint], pool: SessionPool) -> None:
+    """Refuse a marker that cannot work before anything is read; writes the first one.
+
+    Raises
+    ------
+    ConfigError
+        its table is missing on a side, is another one, or cannot be written.
+    """
+    marker = stream.applied
+    if not isinstance(marker, Marker):
+        return
+    hint = "Make it on both sides as docs/reverse.md says, and let the changefeed carry it; or reverse.applied: settle."
+    tables = [(stream.endpoint, marker.on_source), *((follower, marker.on_target) for follower in followers)]
+    for endpoint, name in tables:
+        with pool.session(endpoint) as session:
+            problem = _marker_problem(read_table(session, endpoint.name, *name.split(".", 1)))
+        if problem:
+            raise ConfigError(f"the marker table {name} on {endpoint.name} {problem}", hint=hint)
+    try:
+        with pool.session(stream.endpoint) as session:
+            number = marker.sample(session)
+            written = marker.newest(session, marker.on_source)
+    except (PrivilegeError, ReadError) as error:
+        raise ConfigError(
+            f"no marker can be written into {marker.on_source} on {stream.endpoint.name}: {error.message}",
+            hint=f"The user of {stream.endpoint.name} needs SELECT, INSERT and DELETE on it.",
+        ) from error
+    if written < number:
+        raise ConfigError(
+            f"the marker table {marker.on_source} on {stream.endpoint.name} did not keep marker {number}", hint=hint
+        )
+
+
+def _marker_problem(table: TableDef | None) -> str:
+    """Return why rows of markers cannot be kept in a table, empty where they can."""
+    if table is None:
+        return "does not exist, or the user may not see it"
+    missing = {"name", "number", "written"} - {column.name.lower() for column in table.columns}
+    if missing:
+        return f"has no column {', '.join(sorted(missing))}"
+    # Without it TiCDC carries no row, and a marker that is written again is one more row.
+    keys = [tuple((name or "").lower() for name in index.columns) for index in table.indexes if index.primary]
+    return "" if keys == [("name",)] else "has not the column name as its primary key"
 
 
 def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:

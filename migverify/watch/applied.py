@@ -72,15 +72,22 @@ class Applied(ABC):
 
 @dataclass(slots=True)
 class SettleTime(Applied):
-    """Nothing but time: what was read ``seconds`` ago should be applied by now."""
+    """Nothing but time: what was read ``seconds`` ago should be applied by now.
+
+    ``has_timestamps``: places are timestamps of the source, and the stream must have come ``seconds`` further as well.
+    A feed that stands still shows no later write of a key, so a row may be equal because it changed back meanwhile.
+    """
 
     seconds: float
     proof: bool = False
+    has_timestamps: bool = False
     _read: deque[tuple[float, int]] = field(default_factory=deque)
     _settled: int | None = None
+    _newest: int = 0
 
     def read_to(self, ordinal: int, now: float) -> None:
         """Remember when the stream came to a place."""
+        self._newest = max(self._newest, ordinal)
         if not self._read or self._read[-1][1] < ordinal:
             self._read.append((now, ordinal))
 
@@ -90,6 +97,8 @@ class SettleTime(Applied):
         limit = time.time() - self.seconds
         while self._read and self._read[0][0] <= limit:
             self._settled = self._read.popleft()[1]
+        if self.has_timestamps and self._settled is not None:
+            return min(self._settled, self._newest - (int(1000 * self.seconds) << TSO_SHIFT)), ""
         return self._settled, "the settle time is not over yet"
 
     def sample(self, source: Session) -> int:
@@ -194,7 +203,7 @@ class Marker(Applied):
         """Write the next marker and return its number: the session is read-only but for this one statement."""
         if self._number is None:
             # An earlier watch of this name left one.
-            self._number = self._newest(source, self.on_source)
+            self._number = self.newest(source, self.on_source)
         self._number += 1
         write = write_marker_sql(self.on_source, self.name, self._number)
         if source.flavor is Flavor.TIDB:
@@ -210,9 +219,10 @@ class Marker(Applied):
 
     def reached(self, target: Session) -> tuple[int | None, str]:
         """Return the number of the newest marker that is on the target."""
-        return self._newest(target, self.on_target), f"no marker of this watch is in {self.on_target} yet"
+        return self.newest(target, self.on_target), f"no marker of this watch is in {self.on_target} yet"
 
-    def _newest(self, session: Session, table: str) -> int:
+    def newest(self, session: Session, table: str) -> int:
+        """Return the number of the newest marker in a table, 0 for none."""
         rows = session.query(read_marker_sql(table, self.name))
         return int(rows[0][0] or 0) if rows else 0
 
@@ -246,7 +256,7 @@ class Marker(Applied):
 
     def ordinal(self, target: Session) -> int | None:
         """Return the place of the newest marker that is on the target."""
-        number = self._newest(target, self.on_target)
+        number = self.newest(target, self.on_target)
         # A copy: the thread of the stream adds to it.
         reached = [n for n in list(self._ordinals) if n <= number]
         if reached:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from migverify.changes.model import Idle, Item, Position
-from migverify.changes.positions import shown_timestamp, tso_position
+from migverify.changes.positions import TimestampOrdinals, tso_position
 from migverify.db.session import Session, open_session
 from migverify.db.snapshot import current_timestamp, next_millisecond
 from migverify.errors import EndpointError, ReadError
@@ -18,12 +17,11 @@ CLOCK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class CommitClock:
+class CommitClock(TimestampOrdinals):
     """The time of a TiDB whose changes nothing carries; see ``FollowedSource``. It shows no row and no statement."""
 
     endpoint: Endpoint
     password: str | None = field(repr=False)
-    hides_cascades: ClassVar[bool] = False
 
     def open(self, since: Position | None) -> Iterator[Item]:
         """Yield the time of the server again and again; while it does not answer, nothing."""
@@ -40,12 +38,3 @@ class CommitClock:
     def head(self, session: Session) -> Position:
         """Return a whole millisecond that is later than all that is committed by now."""
         return tso_position(next_millisecond(current_timestamp(session)))
-
-    def ordinal(self, position: Position) -> int:
-        """Return the timestamp."""
-        return position.offset
-
-    def shown(self, ordinal: int, like: Position | None) -> str:
-        """Return the timestamp and its time."""
-        del like
-        return shown_timestamp(ordinal)

@@ -7,11 +7,8 @@ one transaction, so that a watch that was killed goes on where it stopped, witho
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING
 from migverify.changes.model import Position
 from migverify.errors import StoreError
 from migverify.model import KeyText
+from migverify.watch.ledger_file import LedgerFile
 
 if TYPE_CHECKING:
     from migverify.config import Config
@@ -35,31 +33,6 @@ OTHER_SERVER = "other server"
 """Kind of the notes of sources that are another server than in the run that a watch starts from."""
 SWEPT = "sweep"
 """Origin of keys that a round over a whole table found different."""
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS touched (
-  pair INTEGER NOT NULL, key TEXT NOT NULL, source INTEGER NOT NULL, since INTEGER NOT NULL, seq INTEGER NOT NULL,
-  touches INTEGER NOT NULL, first REAL NOT NULL, due REAL NOT NULL, state INTEGER NOT NULL DEFAULT 0,
-  reads INTEGER NOT NULL DEFAULT 0, source_sum TEXT, target_sum TEXT, head INTEGER NOT NULL DEFAULT 0,
-  diverged INTEGER NOT NULL DEFAULT 0, origin TEXT NOT NULL DEFAULT '', there INTEGER NOT NULL DEFAULT 0,
-  found INTEGER NOT NULL DEFAULT 0,
-  PRIMARY KEY (pair, key)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS touched_seq ON touched (state, source, seq);
-CREATE INDEX IF NOT EXISTS touched_due ON touched (state, due);
-CREATE TABLE IF NOT EXISTS progress (
-  source INTEGER PRIMARY KEY, file TEXT NOT NULL, offset INTEGER NOT NULL, gtids TEXT NOT NULL, commits INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS proved (pair INTEGER PRIMARY KEY, keys INTEGER NOT NULL, rows INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS state (kind TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS note (pair INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL,
-  PRIMARY KEY (pair, kind, text)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS round (pair INTEGER PRIMARY KEY, state TEXT NOT NULL);
-"""
-
-
-_ADDED = {
-    column: f"ALTER TABLE touched ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0" for column in ("there", "found")
-}
-"""For ledgers of watches that began before these columns were there."""
 
 
 class KeyState(IntEnum):
@@ -126,34 +99,11 @@ _TOUCHED_OTHERWISE = _TOUCH + "ON CONFLICT (pair,key) DO NOTHING"
 _COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin,there,found"
 
 
-class Ledger:
+class Ledger(LedgerFile):
     """Touched keys of one watch. Used by one thread; every method is one transaction.
 
     Raises ``StoreError`` from every method when the file cannot be written or read.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not path.exists():
-                # Keys are data: the file is for its owner only, and so are its -wal and -shm, which follow it.
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            # A power cut may lose the last transactions: the stream is read again from the position they held.
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.execute("PRAGMA cache_size=-16000")
-            self._db.executescript(_SCHEMA)
-            self._add_columns()
-        except (OSError, sqlite3.Error) as error:
-            raise self._failure(error) from error
-
-    def _add_columns(self) -> None:
-        with self._transaction() as db:
-            known = {row[1] for row in db.execute("PRAGMA table_info(touched)")}
-            for column in _ADDED.keys() - known:
-                db.execute(_ADDED[column])
 
     def touch(
         self,
@@ -162,18 +112,19 @@ class Ledger:
         now: float,
         *,
         origin: str = "",
-        there: Set[tuple[int, KeyText]] = frozenset(),
+        there: Set[tuple[int, KeyText]] | None = None,
         source_sums: Mapping[KeyText, str | None] | None = None,
         found: int = 0,
     ) -> None:
         """Count touched keys, and move the position of each source (with its number of commits) in one transaction.
 
-        A key that is touched again is read anew; that it was diverged is remembered until it is proved. ``source_sums``
+        A key that is touched again is read anew; that it was diverged is remembered until it is proved. ``there`` are
+        the keys whose last change left a row, None where that is not known. ``source_sums``
         are row checksums of the source that put keys here without a write; None is a row that is not there. ``found``
         is the moment as of which a round found the rows different, kept also of keys that are here already.
         """
         rows = [
-            (pair, _text(key), source, ordinal, ordinal, count, now, now, origin, int((pair, key) in there))
+            (pair, _text(key), source, ordinal, ordinal, count, now, now, origin, int((pair, key) in (there or ())))
             for (pair, key), (count, ordinal, source) in keys.items()
         ]
         images: dict[int, int] = {}
@@ -181,6 +132,11 @@ class Ledger:
             images[pair] = images.get(pair, 0) + count
         with self._transaction() as db:
             db.executemany(_TOUCHED_OTHERWISE if origin else _TOUCHED_BY_WRITE, rows)
+            if origin and there is not None:
+                db.executemany(
+                    "UPDATE touched SET there=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
+                    [(int((pair, key) in there), pair, _text(key)) for pair, key in keys],
+                )
             db.executemany(
                 "UPDATE touched SET source_sum=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
                 [(source_sums[key], pair, _text(key)) for pair, key in keys if source_sums and key in source_sums],
@@ -387,10 +343,6 @@ class Ledger:
         rows = self._read("SELECT source,file,offset,gtids,commits FROM progress", [])
         return {int(s): (Position(str(f), int(o), str(g)), int(n)) for s, f, o, g, n in rows}
 
-    def close(self) -> None:
-        """Release the file."""
-        self._db.close()
-
     def _keys(self, where: str, values: list[object]) -> list[LedgerKey]:
         rows = self._read(f"SELECT {_COLUMNS} FROM touched WHERE {where}", values)  # noqa: S608 - words of this module
         return [
@@ -398,32 +350,6 @@ class Ledger:
                       _heads(r[2], r[10]), bool(r[11]), r[12], bool(r[13]), r[14])
             for r in rows
         ]  # fmt: skip
-
-    def _read(self, sql: str, values: Sequence[object]) -> list[tuple]:  # type: ignore[type-arg]
-        try:
-            with closing(self._db.execute(sql, values)) as cursor:
-                return cursor.fetchall()
-        except sqlite3.Error as error:
-            raise self._failure(error) from error
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._failure(error) from error
-
-    def _failure(self, error: Exception) -> StoreError:
-        return StoreError(
-            f"ledger {self.path}: {error}",
-            hint="If the file is damaged, delete it and resume: changes are read again from where the run began.",
-        )
 
 
 def ledger_folder(config: Config) -> Path:

@@ -101,7 +101,8 @@ class Stream:
     """One source endpoint: its changes, and how to learn what the target applied of them.
 
     ``start`` is where the changes begin when the ledger does not know. ``marker_table`` holds the rows of
-    watches, ``marker_name`` is this one's.
+    watches, ``marker_name`` is this one's. ``set_aside`` keeps rows whose keys cannot be read, and the reason: then
+    their table is compared as a whole. None where such rows end the stream.
     """
 
     endpoint: Endpoint
@@ -110,6 +111,7 @@ class Stream:
     start: Position | None
     marker_table: tuple[str, str] | None = None
     marker_name: str = ""
+    set_aside: Callable[[Rows, str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,12 +299,7 @@ class StreamReader:
             self._take_cascades(name, event.time)
         if watched is not None:
             if watched.names and self._has_key(watched, event):
-                self._touches.add(watched.number, touched_keys(watched, event), leaves_rows(event))
-                self._take_unknown_keys(watched, event)
-                if changed := immutable_changes(watched, event):
-                    some = ", ".join(map(str, changed[:3]))
-                    text = f"{len(changed)} rows declared immutable changed: {some}"
-                    self._find("immutable", watched.number, text, event.time)
+                self._take_keys(watched, event)
             elif not watched.names:
                 text = "rows were written, and the table has no key to read them by"
                 self._find("keyless", watched.number, text, event.time)
@@ -313,6 +310,23 @@ class StreamReader:
                     self._marked = max(self._marked, int(marked or 0))
         elif self._in_scope(*name):
             self._find_uncovered(name, event.time)
+
+    def _take_keys(self, watched: WatchedTable, event: Rows) -> None:
+        try:
+            self._touches.add(watched.number, touched_keys(watched, event), leaves_rows(event))
+            changed = immutable_changes(watched, event)
+        except ChangeError as error:
+            if self._stream.set_aside is None:
+                raise
+            self._stream.set_aside(event, error.message)
+            text = f"rows were written whose keys cannot be read: {error.message}"
+            self._find_once("ddl", watched.number, text, event.time)
+            return
+        self._take_unknown_keys(watched, event)
+        if changed:
+            some = ", ".join(map(str, changed[:3]))
+            text = f"{len(changed)} rows declared immutable changed: {some}"
+            self._find("immutable", watched.number, text, event.time)
 
     def _take_cascades(self, name: tuple[str, str], at: float) -> None:
         for child in self.cascades.get(name, ()):
@@ -328,9 +342,7 @@ class StreamReader:
         named = {event.table.columns[place].name for place in event.table.key}
         if missing := sorted(set(watched.names) - named):
             text = f"rows were updated, and the changefeed sends no old values of the key column {', '.join(missing)}"
-            finding = ("ddl", watched.number, text, event.time)
-            if finding not in self._pending[-_FEW_PENDING:]:
-                self._find(*finding)
+            self._find_once("ddl", watched.number, text, event.time)
 
     def _has_key(self, watched: WatchedTable, event: Rows) -> bool:
         """Whether the rows have the key's columns: those of another table under this name need not."""
@@ -350,10 +362,15 @@ class StreamReader:
                 self._find_uncovered(name, item.time)
 
     def _find_uncovered(self, name: Sequence[str], at: float) -> None:
-        self._find("uncovered", -1, json.dumps([self._stream.endpoint.name, *name], ensure_ascii=False), at)
+        self._find("uncovered", -1, uncovered_text(self._stream.endpoint, name), at)
 
     def _find(self, kind: str, pair: int, text: str, at: float) -> None:
         self._pending.append((kind, pair, text, at))
+
+    def _find_once(self, kind: str, pair: int, text: str, at: float) -> None:
+        """Find what may be found of each of many rows."""
+        if (kind, pair, text, at) not in self._pending[-_FEW_PENDING:]:
+            self._find(kind, pair, text, at)
 
     def _commit(self, end: Position, at: float) -> None:
         ordinal = self._stream.changes.ordinal(end)
@@ -374,6 +391,11 @@ class StreamReader:
                 self._box.points.append(self._point)
                 self._point = None
             self._box.position, self._box.received_at = end, time.time()
+
+
+def uncovered_text(endpoint: Endpoint, name: Sequence[str]) -> str:
+    """Return the text of an ``uncovered`` finding about a table, (database, table)."""
+    return json.dumps([endpoint.name, *name], ensure_ascii=False)
 
 
 def concerned(item: Statement, tables: Iterable[WatchedTable]) -> Iterator[WatchedTable]:

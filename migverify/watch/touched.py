@@ -6,17 +6,20 @@ the binlog and the text of a row list name the same row.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import cycle, repeat
 
 from migverify.changes.decode import decoder
-from migverify.changes.model import AfterImages, Op, Rows, Texts
+from migverify.changes.model import AfterImages, DecodedTable, Op, Rows, Texts
+from migverify.errors import ChangeError
 from migverify.model import KeyText
 from migverify.sql.key_range import KeyColumn
 
 DATE_LENGTH = len("2026-01-31")
+_INTEGER = re.compile(r"-?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,12 @@ class WatchedTable:
 def key_form(family: str, text: str) -> str:
     """Return the one text of a key value: numbers without padding or trailing zeros, moments without a zero fraction.
 
-    Takes the binlog's text (BIT as ``0x`` and hex) and that of a row list.
+    Takes the binlog's text (BIT as ``0x`` and hex) and that of a row list. Raises ValueError or ArithmeticError for a
+    text that is no value of the family.
     """
     if family in ("integer", "year"):
+        if not _INTEGER.fullmatch(text):  # what int() takes beyond that is no number of a server
+            raise ValueError(text)
         return str(int(text))
     if family == "bit":
         return str(int(text, 16) if text.startswith("0x") else int(text))
@@ -67,14 +73,18 @@ def touched_keys(watched: WatchedTable, event: Rows) -> Iterator[KeyText]:
     Raises
     ------
     ChangeError
-        the images cannot be decoded, or a key column is gone from the table.
+        the images cannot be decoded, a key column is gone from the table, or holds what its type cannot hold.
     """
     texts = decoder(event.table, watched.names).texts(event.images)
-    if all(c.family == "integer" for c in watched.key):
+    if all(c.family == "integer" for c in watched.key) and not isinstance(event.table, DecodedTable):
         yield from texts  # an integer of the binlog has one form already
         return
     for image in texts:
-        yield form_of(watched.key, image)
+        try:
+            yield form_of(watched.key, image)
+        except (ValueError, ArithmeticError) as error:
+            types = ", ".join(column.family for column in watched.key)
+            raise ChangeError(f"{event.table.name}: {image!r:.200} is no key of the types {types}") from error
 
 
 def immutable_changes(watched: WatchedTable, event: Rows) -> list[KeyText]:

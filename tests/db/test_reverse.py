@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -218,7 +219,7 @@ def test_the_topic_of_another_cluster_is_not_taken_for_this_one(opened: Database
         config.write_text(yaml.safe_dump(settings))
         watching = Watching(config, "--reverse", "--since", base)
         stop = threading.Event()
-        copier = threading.Thread(target=_copy_watermarks, args=(fed.paths[0], stranger, stop))
+        copier = threading.Thread(target=_copy, args=(fed.paths[0], stranger, stop, _watermarks))
         copier.start()
         status = watching.wait_for(lambda s: "do not hold it" in reasons(s))
         stop.set()
@@ -227,11 +228,86 @@ def test_the_topic_of_another_cluster_is_not_taken_for_this_one(opened: Database
     assert status["verdict"] == "INCONCLUSIVE"
 
 
-def _copy_watermarks(path: Path, to: Path, stop: threading.Event) -> None:
+def _copy(path: Path, to: Path, stop: threading.Event, change: Callable[[bytes], bytes]) -> None:
     done = to.stat().st_size and path.read_bytes().count(b"\n")
     while not stop.wait(0.1):
         lines = path.read_bytes().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
         with to.open("ab") as file:
-            file.write(b"".join(line for line in whole[done:] if b"WATERMARK" in line))
+            file.write(b"".join(map(change, whole[done:])))
         done = len(whole)
+
+
+def _watermarks(line: bytes) -> bytes:
+    return line if b"WATERMARK" in line else b""
+
+
+def _other_rows(line: bytes) -> bytes:
+    return re.sub(rb'"id":"(\d+)"', rb'"id":"9999\1"', line)
+
+
+def _same_rows_later(line: bytes) -> bytes:
+    """What a copy of the target sends that gets its rows some milliseconds later."""
+    return re.sub(rb'"commitTs":(\d+)', lambda found: b'"commitTs":%d' % (int(found[1]) + (37 << 18)), line)
+
+
+def settled(config: Path, **carrier: Any) -> None:
+    settings = yaml.safe_load(config.read_text())
+    settings["reverse"] |= {"applied": "settle", "settle_seconds": 1.0}
+    settings["reverse"]["carrier"] |= carrier
+    config.write_text(yaml.safe_dump(settings))
+
+
+def test_without_a_marker_the_targets_own_feed_is_known_by_its_rows(opened: Databases, tmp_path: Path) -> None:
+    with followed(opened, tmp_path, out="files") as (fed, config):
+        settled(config)
+        watching = Watching(config, "--reverse", "--since", verified(config))
+        watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+        write(fed, opened, 60)
+        watching.wait_for(lambda s: s["tables"][0]["keys"] > 20 and s["verdict"] == "MATCH")
+        watching.stop()
+        code, status = drained(config, watching.run, "--reverse", "--timeout", "60")
+    assert (code, status["verdict"], reasons(status)) == (0, "MATCH", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(_other_rows, "the changefeed is that of another cluster"), (_same_rows_later, "is not known to be that of")],
+)
+def test_without_a_marker_the_feed_of_another_cluster_is_no_match(
+    opened: Databases, tmp_path: Path, change: Callable[[bytes], bytes], reason: str
+) -> None:
+    """It carries a table of the same name, and its watermarks move on."""
+    with followed(opened, tmp_path, out="files", partitions=1) as (fed, config):
+        base = verified(config)
+        stranger = tmp_path / "stranger.jsonl"
+        stranger.write_bytes(b"")
+        settled(config, files=[str(stranger)])
+        stop = threading.Event()
+        copier = threading.Thread(target=_copy, args=(fed.paths[0], stranger, stop, change))
+        copier.start()
+        try:
+            watching = Watching(config, "--reverse", "--since", base)
+            watching.wait_for(lambda s: s["sources"][0]["read_seconds"] is not None)
+            write(fed, opened, 60)
+            watching.wait_for(lambda s: reason in reasons(s))
+            if change is _other_rows:  # it ends by itself
+                code = watching.process.wait(30)
+                watching.join()
+            else:
+                code, _ = watching.stop()
+        finally:
+            stop.set()
+            copier.join()
+    assert code == (3 if change is _other_rows else 130)
+    assert {status["verdict"] for status in watching.lines} == {"INCONCLUSIVE"}
+    assert reason in reasons(watching.lines[-1])
+
+
+def test_a_marker_table_that_is_missing_is_one_error_at_the_start(opened: Databases, tmp_path: Path) -> None:
+    with followed(opened, tmp_path) as (_, config):
+        base = verified(config)
+        opened.source("DROP TABLE marker")
+        code, out, err = migverify("tables", "watch", "--reverse", "--since", base, "--config", str(config), "--quiet")
+    assert (code, out) == (2, "")
+    assert "marker on source does not exist" in err

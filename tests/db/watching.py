@@ -46,11 +46,15 @@ class Watching:
             time.sleep(0.05)
         pytest.fail(f"nothing of the kind in {seconds} s: {self.lines[-1:]}")
 
+    def join(self) -> None:
+        """Wait until all that the process wrote is read; it has ended."""
+        for thread in self._threads:
+            thread.join()
+
     def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, dict[str, Any]]:
         self.process.send_signal(number)
         code = self.process.wait(60)
-        for thread in self._threads:
-            thread.join()
+        self.join()
         return code, self.lines[-1]
 
     @property

@@ -20,8 +20,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from migverify.changes.carriers.base import Carried, CarriedItem, Heartbeat, Reject, Watermark
 from migverify.changes.carriers.canal_json import CanalJson
+from migverify.changes.carriers.committed import CommittedChanges
 from migverify.changes.carriers.kafka import KafkaLogin, OffsetRange, committed, fetch
 from migverify.changes.carriers.topics import KafkaTopics
+from migverify.changes.model import Commit
 from migverify.changes.pipeline import (
     PipelineLimits,
     PipelineOutcome,
@@ -235,6 +237,31 @@ def test_a_topic_is_followed_and_partitions_that_are_added_are_seen(broker: kafk
     while len([item for item in found if isinstance(item, Watermark)]) < PARTITIONS + 1:
         found += until(stream, lambda item: isinstance(item, Watermark))
     assert "99" in ids(found)
+
+
+def test_a_partition_that_was_added_while_nobody_read_is_no_loss(broker: kafka.Broker, topic: str) -> None:
+    """Nothing of it is older than the position, and nothing of it was ever deleted."""
+    now = time.time()
+    old, since, new = (time_tso(now - seconds) for seconds in (40, 30, 20))
+    send(broker, topic, *((number, mark(old)) for number in range(PARTITIONS)), at=now - 40)
+    admin = AdminClient({"bootstrap.servers": broker.servers} | QUIET)
+    for future in admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)]).values():
+        future.result()
+    for _ in range(60):
+        try:
+            send(broker, topic, (PARTITIONS, insert(99, new)))
+            break
+        except KafkaException:  # the client does not know the partition yet
+            time.sleep(0.2)
+    send(broker, topic, *((number, mark(new + 1)) for number in range(PARTITIONS + 1)))
+    carrier = KafkaTopics(KafkaLogin(broker.servers).resolve(), [topic], CanalJson())
+    items = list(CommittedChanges(carrier, tso_position(since)).items())
+    assert [item.end.offset for item in items if isinstance(item, Commit)] == [new]
+    for future in admin.delete_records([TopicPartition(topic, PARTITIONS, 1)]).values():
+        future.result()
+    carrier = KafkaTopics(KafkaLogin(broker.servers).resolve(), [topic], CanalJson())
+    with pytest.raises(PurgedError, match=f"{topic}/{PARTITIONS}"):
+        list(CommittedChanges(carrier, tso_position(since)).items())
 
 
 def test_it_begins_by_message_time_and_refuses_what_retention_took(broker: kafka.Broker, topic: str) -> None:

@@ -116,6 +116,11 @@ class _ReadFromTheStart(ABC):
         """Return the partition, or file."""
         return topic, partition
 
+    def is_added(self, part: tuple[str, int], since: Position, reaching: Set[tuple[str, int]]) -> bool:
+        """Return False: all is read from the start."""
+        del part, since, reaching
+        return False
+
     def follow(self, since: Position | None) -> Iterator[CarriedItem]:
         """Yield what the messages hold as they come."""
         return self.read(since)

@@ -257,6 +257,13 @@ class Carrier(Protocol):
         """
         ...
 
+    def is_added(self, part: tuple[str, int], since: Position, reaching: Set[tuple[str, int]]) -> bool:
+        """Whether a part (as of ``kept_with``) is known to have begun after a position, and is whole from there on.
+
+        ``reaching`` are the parts that reach back to the position: by them the changefeed ran then.
+        """
+        ...
+
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield what the messages hold, in the order of the carrier; ``since`` and errors as ``follow``."""
         ...

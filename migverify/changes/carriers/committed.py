@@ -253,14 +253,22 @@ class CommittedChanges:
     def _prove_start(self, complete_to: int) -> None:
         """Refuse a carrier that shows nothing from before the start: what was committed in between was not carried.
 
-        Each partition must show it by itself: another one may have been kept longer.
+        Each partition must show it by itself, as another one may have been kept longer; or that it was added later.
         """
         if self._proved:
             return
         parts = {self._carrier.kept_with(*here) for here in self._marks.partitions}
-        firsts = [(self._oldest.get(part, complete_to - 1), f"{part[0]}/{part[1]}") for part in parts if part]
-        first, name = max(firsts, default=(complete_to - 1, "a watermark alone"))
-        if first > self._start:
+        firsts = {part: self._oldest.get(part, complete_to - 1) for part in parts if part}
+        reaching = {part for part, first in firsts.items() if first <= self._start}
+        start = tso_position(self._start)
+        late = [
+            (firsts[part], f"{part[0]}/{part[1]}") for part in firsts.keys() - reaching
+            if not self._carrier.is_added(part, start, reaching)
+        ]  # fmt: skip
+        if not firsts:
+            late.append((complete_to - 1, "a watermark alone"))
+        if late:
+            first, name = max(late)
             raise PurgedError(
                 f"the first timestamp of the messages is {first}, after the position {self._start} ({name}): nothing "
                 "shows that what was committed in between was carried.",

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import (
@@ -41,6 +41,7 @@ LONGEST = 256 * 1024 * 1024
 
 _LENGTH = 8
 _DATA_FILE = re.compile(r"CDC(\d+)\.json\Z")
+_CREATE_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 _SCHEMA_FILE = re.compile(r"schema_(\d+)_\d+\.json\Z")
 
 HEARTBEAT_SECONDS = 1.0
@@ -91,6 +92,11 @@ class MessageFiles:
     def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
         """Return the file."""
         return topic, partition
+
+    def is_added(self, part: tuple[str, int], since: Position, reaching: Set[tuple[str, int]]) -> bool:
+        """Return False: a file does not show that nothing was cut off its beginning."""
+        del part, since, reaching
+        return False
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield what the files hold; ChangeError when one cannot be read."""
@@ -204,6 +210,22 @@ class StorageFolder:
             return None
         return str(self._root.joinpath(*path.relative_to(self._root).parts[:2])), partition
 
+    def is_added(self, part: tuple[str, int], since: Position, reaching: Set[tuple[str, int]]) -> bool:
+        """Whether a table was made after a position, and its first file is there.
+
+        Its schema files hold the CREATE TABLE and nothing older, and its data files are numbered through from 1 in each
+        version: in folders of days the numbers begin anew, and do not show that a day was deleted.
+        """
+        folder = Path(part[0])
+        data = [path.relative_to(folder).parts for path in folder.rglob("CDC*.json")]
+        if not reaching or any(len(parts) != 2 for parts in data):  # else in folders of days, or of partitions
+            return False
+        schemas = [_Schema.of(path) for path in (folder / "meta").glob("schema_*.json")]
+        first = min((schema.version for schema in schemas), default=0)
+        if first <= since.offset or _Schema(first, creates=True) not in schemas:
+            return False
+        return min((parts[0] for parts in data), key=int) == str(first)
+
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield statements, changes and one watermark."""
         del since
@@ -309,6 +331,23 @@ class StorageFolder:
             yield Reject(str(error), place, None, raw)
             return
         yield MessageHead.of_commit(CarrierMessage(place, None, None), database, table, commit).statement(sql)
+
+
+class _Schema(NamedTuple):
+    """What a schema file says: the version of its table, and whether its statement made the table then."""
+
+    version: int
+    creates: bool
+
+    @classmethod
+    def of(cls, path: Path) -> _Schema:
+        """Read a file; one that cannot be read is older than anything."""
+        try:
+            body = _object(path.read_bytes())
+            version = exact_json.timestamp(body.get("TableVersion"), "TableVersion")
+            return cls(version, bool(_CREATE_TABLE.match(exact_json.text(body.get("Query") or "", "Query"))))
+        except (OSError, UndecodableError):
+            return cls(-1, creates=False)
 
 
 class _GrowingFiles:

@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
+from migverify.changes.carriers.base import MessagePosition, Reject
 from migverify.changes.carriers.committed import MARGIN_SECONDS, CommittedChanges
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.formats import CarrierSource
-from migverify.changes.model import Item, Position
-from migverify.changes.positions import shown_timestamp, time_tso, tso_position
+from migverify.changes.model import Item, Position, Rows
+from migverify.changes.positions import TimestampOrdinals, time_tso, tso_position
 from migverify.db.session import Session
 from migverify.db.snapshot import current_timestamp
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedCarrier:
+class FollowedCarrier(TimestampOrdinals):
     """The changes that a changefeed carries: a source that ``watch.stream`` follows. An ordinal is a commit timestamp.
 
     Parameters
@@ -38,8 +38,6 @@ class FollowedCarrier:
     feed_start: int = 0
     newest: Callable[[], int] | None = None
     reader: str = ""
-    hides_cascades: ClassVar[bool] = False
-    """TiDB writes what a foreign key changes as rows of their own, and a changefeed carries them."""
 
     def open(self, since: Position | None) -> Iterator[Item]:
         """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
@@ -52,15 +50,12 @@ class FollowedCarrier:
             carrier, start, letters=letters, feed_start=self.feed_start, newest=self.newest
         ).items()  # fmt: skip
 
+    def set_aside(self, event: Rows, reason: str) -> None:
+        """Keep rows as a dead letter whose keys are not those of the table, by the first of their messages."""
+        topic, _, partition = event.file.rpartition("/")
+        place = MessagePosition(topic, int(partition), event.offset)
+        DeadLetterFile(self.dead_letters).add([Reject(reason, place, None, event.images)])
+
     def head(self, session: Session) -> Position:
         """Return the present timestamp of the TiDB that the changefeed reads."""
         return tso_position(current_timestamp(session))
-
-    def ordinal(self, position: Position) -> int:
-        """Return the commit timestamp."""
-        return position.offset
-
-    def shown(self, ordinal: int, like: Position | None) -> str:
-        """Return ``tso:`` and the timestamp, and its time."""
-        del like
-        return shown_timestamp(ordinal)

@@ -11,7 +11,7 @@ partition before it sends the watermark beyond it, so no partition is overlooked
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,17 @@ class KafkaTopics:
     def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
         """Return the partition."""
         return topic, partition
+
+    def is_added(self, part: tuple[str, int], since: Position, reaching: Set[tuple[str, int]]) -> bool:
+        """Whether nothing of a partition was ever deleted, and its topic was not made anew: another partition is older.
+
+        Then all that was ever written to it is read, whenever it was added.
+        """
+        del since
+        if not any(topic == part[0] for topic, _ in reaching):
+            return False
+        low, _ = self.bounds.get(part, (0, 0))  # one that was found later is read from its first offset, or refused
+        return low == 0 and not is_compacted(self._login, part[0])
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         """Yield one partition after the other; PurgedError as ``follow``."""

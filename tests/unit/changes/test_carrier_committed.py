@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import pytest
 from hypothesis import given, settings
@@ -37,6 +37,10 @@ class Messages:
 
     def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
         return topic, partition
+
+    def is_added(self, part: tuple[str, int], since: Position, reaching: Set[tuple[str, int]]) -> bool:
+        del part, since, reaching
+        return False
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         del since

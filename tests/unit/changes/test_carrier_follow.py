@@ -6,13 +6,14 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from migverify.changes.carriers import topics
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
@@ -29,7 +30,9 @@ from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.files import MessageFiles, StorageFolder, json_lines, open_protocol_events
 from migverify.changes.carriers.followed import FollowedCarrier
 from migverify.changes.carriers.formats import CarrierFormat, CarrierSource
+from migverify.changes.carriers.kafka import KafkaSettings
 from migverify.changes.carriers.open_protocol import OpenProtocol
+from migverify.changes.carriers.topics import KafkaTopics
 from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
 from migverify.changes.positions import shown_timestamp, time_tso, tso_position
@@ -43,9 +46,14 @@ class Messages:
         self._items = items
         self.ends = {("t", number): 1 for number in range(partitions)}
         self.partitions = set(self.ends)
+        self.added: set[tuple[str, int]] = set()
 
     def kept_with(self, topic: str, partition: int) -> tuple[str, int] | None:
         return topic, partition
+
+    def is_added(self, part: tuple[str, int], since: Position, reaching: Set[tuple[str, int]]) -> bool:
+        del since
+        return bool(reaching) and part in self.added
 
     def read(self, since: Position | None = None) -> Iterator[CarriedItem]:
         del since
@@ -224,6 +232,100 @@ def test_each_partition_proves_the_start_by_itself(letters: DeadLetterFile) -> N
     assert keys(followed(items, letters, 2, since=15, feed_start=15)) == {("20", "1")}
     with pytest.raises(PurgedError):
         followed(items, letters, 2, since=15, feed_start=16)
+
+
+def test_a_partition_that_was_added_while_nobody_read_proves_the_start_by_its_beginning(
+    letters: DeadLetterFile,
+) -> None:
+    items = [mark(10), row(1, 20), mark(30), row(2, 25, 1), mark(30, 1)]
+    carrier = Messages(items, 2)
+    with pytest.raises(PurgedError, match=r"is 25, after the position 15 \(t/1\)"):
+        list(CommittedChanges(carrier, tso_position(15), letters=letters).items())
+    carrier.added = {("t", 1)}
+    found = list(CommittedChanges(carrier, tso_position(15), letters=letters).items())
+    assert keys(found) == {("20", "1"), ("25", "2")}
+    carrier.added = {("t", 0), ("t", 1)}
+    with pytest.raises(PurgedError, match="after the position 5"):  # nothing shows that the changefeed ran then
+        list(CommittedChanges(carrier, tso_position(5), letters=letters).items())
+
+
+@pytest.mark.parametrize(
+    ("part", "reaching", "compacted", "added"),
+    [
+        (("t", 1), {("t", 0)}, False, True),
+        (("t", 9), {("t", 0)}, False, True),  # found while it was followed: read from its first offset
+        (("t", 2), {("t", 0)}, False, False),  # messages were deleted from it
+        (("t", 1), {("u", 0)}, False, False),  # the topic may have been made anew
+        (("t", 1), set(), False, False),
+        (("t", 1), {("t", 0)}, True, False),
+    ],
+)
+def test_a_partition_is_added_where_it_is_whole_and_its_topic_is_older(
+    monkeypatch: pytest.MonkeyPatch, part: tuple[str, int], reaching: set[tuple[str, int]], compacted: bool, added: bool
+) -> None:
+    carrier = KafkaTopics.__new__(KafkaTopics)
+    carrier._login = KafkaSettings("b", {})
+    carrier.bounds = {("t", 0): (7, 9), ("t", 1): (0, 9), ("t", 2): (3, 9)}
+    monkeypatch.setattr(topics, "is_compacted", lambda *_: compacted)
+    assert carrier.is_added(part, tso_position(5), reaching) is added
+
+
+def version_file(table: Path, version: int, *lines: bytes, number: int = 1) -> Path:
+    path = table / str(version) / f"CDC{number:06d}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+def test_a_table_that_was_made_while_nobody_read_the_storage_folder_is_read(
+    tmp_path: Path, letters: DeadLetterFile
+) -> None:
+    root = tmp_path / "sink"
+    version_file(root / "d" / "old", 1, canal(1, 5), canal(2, 15))
+    table = root / "d" / "t"
+    first = version_file(table, 12, canal(3, 25))
+    version_file(table, 26, canal(4, 28))
+    (root / "metadata").write_text('{"checkpoint-ts": 30}')
+
+    def stream(since: int = 10) -> set[tuple[str, str]]:
+        changes = CommittedChanges(StorageFolder(root, CanalJson()), tso_position(since), letters=letters)
+        return keys(until(changes.items(), reached(29)))
+
+    refused = pytest.raises(PurgedError, match="first timestamp of the messages is 25, after the position 10")
+    with refused:
+        stream()  # nothing says when it was made
+    schema_file(table, 26, "ALTER TABLE t ADD c int")
+    with refused:
+        stream()
+    schema_file(table, 12, "create  table t (id int)")
+    schema_file(table, 13, "")
+    assert stream() == {("15", "2"), ("25", "3"), ("28", "4")}
+    with pytest.raises(PurgedError):
+        stream(13)  # it is older than the position
+    first.rename(table / "12" / "CDC000002.json")
+    with pytest.raises(PurgedError, match="no file number 1"):
+        stream()
+    (table / "12" / "CDC000002.json").unlink()
+    with pytest.raises(PurgedError, match="is 28, after the position 10"):
+        stream()  # those of its first version are gone
+    version_file(table, 12, canal(3, 25))
+    (root / "d" / "old" / "1" / "CDC000001.json").write_bytes(canal(2, 15))
+    with pytest.raises(PurgedError, match="is 25, after the position 10"):
+        stream()  # no other table shows that the changefeed ran then
+    (root / "d" / "old" / "1" / "CDC000001.json").write_bytes(canal(1, 5))
+    (table / "meta" / "schema_9_1.json").write_text("{")
+    with refused:
+        stream()
+
+
+def test_in_folders_of_days_nothing_shows_that_a_new_table_is_whole(tmp_path: Path, letters: DeadLetterFile) -> None:
+    root = tmp_path / "sink"
+    day_file(root / "d" / "old", "2026-01-01", canal(1, 5))
+    day_file(root / "d" / "t", "2026-01-02", canal(3, 25))
+    schema_file(root / "d" / "t", 12, "CREATE TABLE t (id int)")
+    (root / "metadata").write_text('{"checkpoint-ts": 30}')
+    with pytest.raises(PurgedError, match="is 25, after the position 10"):
+        list(CommittedChanges(StorageFolder(root, CanalJson()), tso_position(10), letters=letters).items())
 
 
 def test_a_file_that_was_rotated_proves_no_start(tmp_path: Path, letters: DeadLetterFile) -> None:

@@ -26,8 +26,8 @@ from migverify.tables import watch as watch_module
 from migverify.tables import watch_check, watch_identity, watch_ranges
 from migverify.tables.sweep import Sweep, Swept
 from migverify.tables.watch import TablesWatch
+from migverify.tables.watch_begin import record_converged
 from migverify.tables.watch_identity import Watched
-from migverify.tables.watch_run import record_converged
 from migverify.tables.watch_status import Base, TablesStatus, WatchFacts, WatchRules, status_of, table_result
 from migverify.watch import stream as stream_module
 from migverify.watch.applied import Applied, SettleTime
@@ -1001,3 +1001,85 @@ def test_a_binlog_that_is_not_read_by_file_to_its_end_is_no_match(made: Any) -> 
     status = watch.run()
     assert status.verdict is Verdict.INCONCLUSIVE
     assert any("read by file as well" in reason for reason in status.reasons)
+
+
+@dataclass
+class TimedWorld(World):
+    """Places are timestamps, and the feed has carried ``carried`` writes, and all up to ``watermark``."""
+
+    carried: int = 0
+    watermark: int = 0
+    commits: list[int] = field(default_factory=list)
+
+    def open(self, since: Position | None) -> Iterator[Item]:
+        del since
+        n = 0
+        while True:
+            with self.lock:
+                new, watermark = self.log[n : self.carried], self.watermark
+            for key, _ in new:
+                yield Begin("", Position("tso", self.commits[n]), time.time())
+                yield Rows(Op.UPDATE, T, key.encode(), "tso", self.commits[n], 0)
+                yield Commit("", Position("tso", self.commits[n]), time.time())
+                n += 1
+            if watermark:
+                yield Idle(Position("tso", watermark), time.time())
+            time.sleep(0.002)
+
+    def ordinal(self, position: Position) -> int:
+        return position.offset
+
+    def shown(self, ordinal: int, like: Position | None) -> str:
+        del like
+        return str(ordinal)
+
+
+def test_a_row_that_changed_back_while_the_feed_stood_still_is_not_proved(made: Any) -> None:
+    """A, B, A on the written side. The feed has carried B and stands still; the following side has never had B.
+
+    Both sides hold A, and B may still come: nothing is proved as of B's commit, nor as of anything later.
+    """
+    second, settle = 1000 << 18, 0.1
+    world = TimedWorld(random.Random(1), source={"k": 1}, target={"k": 1})
+    start = 1_764_000_000 * second
+    world.commits = [start + second, start + 5 * second]
+    world.write("k", 2)
+    world.write("k", 1)
+    world.carried, world.watermark = 1, world.commits[0] + 1
+    watch = made(
+        world, SettleTime(settle, has_timestamps=True), base={0: Base("r0", Verdict.MATCH)},
+        limits=WatchRules(0.02, 30.0, None, 10.0, reverse=True),
+    )  # fmt: skip
+    statuses: list[TablesStatus] = []
+    watch.on_status = statuses.append
+    status = run_until(watch, lambda: False, seconds=8 * settle)
+    assert (proved(watch), status.verdict, status.tables[0].pending) == (0, Verdict.INCONCLUSIVE, 1)
+    world.apply(1)  # B comes late
+    watch.limits = replace(watch.limits, until={0: world.commits[1]}, time_limit=8 * settle)
+    status = watch.run()
+    assert (proved(watch), status.verdict) == (0, Verdict.INCONCLUSIVE)
+    for one in (*statuses, status):
+        assert int(one.as_of.split()[-1]) <= world.commits[0] if one.as_of else one.verdict is not Verdict.MATCH
+    world.apply(2)
+    world.carried, world.watermark = 2, world.commits[1] + second
+    watch.limits = replace(watch.limits, time_limit=PATIENCE)
+    status = watch.run()
+    assert (status.verdict, proved(watch)) == (Verdict.MATCH, 1), status
+    assert world.commits[1] <= int(status.as_of) < world.watermark
+
+
+def test_a_table_that_was_made_later_and_that_the_feed_leaves_out_is_named(made: Any) -> None:
+    """No row and no statement of it comes: the catalog of the written side shows it, until it is gone again."""
+    world = World(random.Random(1))
+    world.write("1", 1)
+    world.apply(1)
+    made_later = [("app", "later")]
+    watch = made(world, new_tables=lambda _: made_later)
+    world.scope.add("later")
+    status = run_until(watch, lambda: "uncovered" in noted(watch))
+    assert status.verdict is Verdict.INCONCLUSIVE
+    assert any("app.later is in scope, and no table pair covers it" in reason for reason in status.reasons)
+    made_later.clear()
+    world.scope.clear()
+    watch._look(now=True)
+    assert noted(watch) == set()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +16,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.model import AfterImages, Commit, DecodedTable, Idle, Op, Position, Rows, Statement, TableMap
 from migverify.changes.positions import parse_position, time_tso, tso_position
 from migverify.config import Config, load_config
-from migverify.errors import ChangeError, ConfigError, EndpointError, PlanError, UsageError
-from migverify.model import Endpoint, RunInfo, StoredKind, Verdict
+from migverify.errors import (
+    ChangeError,
+    ConfigError,
+    EndpointError,
+    PlanError,
+    PrivilegeError,
+    ReadError,
+    UsageError,
+)
+from migverify.model import (
+    ColumnDef,
+    Endpoint,
+    Flavor,
+    IndexDef,
+    RunInfo,
+    StoredKind,
+    TableDef,
+    TableRef,
+    Verdict,
+)
+from migverify.sql.applied import MARKER_NAME_WIDTH
 from migverify.sql.key_range import KeyColumn
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
@@ -27,13 +49,16 @@ from migverify.tables.handover import read_unread, through_of
 from migverify.tables.loss import reverse_run
 from migverify.tables.recheck import proof_run
 from migverify.tables.watch_identity import Watched
+from migverify.tables.watch_run import _new_tables
 from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of, uncarried
 from migverify.tables.watch_streams import (
     BEGAN,
+    check_marker,
     is_followed,
     marker_name,
     position_of_run,
     reverse_stream,
+    stream_of,
     watched_pairs,
 )
 from migverify.watch.applied import Marker, SettleTime
@@ -75,6 +100,15 @@ def test_a_table_that_a_source_table_would_lead_to_is_in_scope(tmp_path: Path) -
     config, pairs = config_of(tmp_path, text), [make_pair()]
     asked = [("shop", "new"), ("shop", "logs"), ("app", "new"), ("other", "t")]
     assert [name for name in asked if is_followed(config, pairs, *name)] == [("shop", "new")]
+
+
+def test_tables_that_had_no_pair_at_the_start_are_found_in_the_catalog(tmp_path: Path) -> None:
+    pairs = [make_pair(), replace(make_pair(name="app.only"), source="", sources=(), target_side=None)]
+    in_scope = partial(is_followed, config_of(tmp_path, PLAIN), pairs)
+    rows = [("app", "t", "BASE TABLE"), ("app", "only", "BASE TABLE"), ("app", "m", "BASE TABLE"),
+            ("app", "later", "BASE TABLE"), ("app", "view", "VIEW"), ("other", "t", "BASE TABLE")]  # fmt: skip
+    session: Any = SimpleNamespace(query=lambda _: rows)
+    assert list(_new_tables(pairs, in_scope, "app.m", session)) == [("app", "later")]
 
 
 def test_what_the_source_applied_is_a_marker_or_time_and_no_checkpoint(tmp_path: Path) -> None:
@@ -193,6 +227,52 @@ def test_what_was_written_behind_the_end_of_the_forward_watch_is_read_again(
     assert (found.rows, found.statements, asked) == (1, 1, [Position("b.000001", 40)])
     assert ledger.counts(0)[0].pending == 1
     assert [(pair, kind) for pair, kind, _ in ledger.notes()] == [(0, "stale")]
+
+
+def test_whether_the_last_unread_change_of_a_key_left_a_row_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a key that is found on neither side would be proved by that. Batches change nothing."""
+    side = make_pair().sources[0]
+    watched = [Watched(0, "source", "app", "t", ("id",), side.sql.key, pair=make_pair())]
+    table = DecodedTable.of("app", "t", ("id",), ("id",))
+    changes = [(Op.INSERT, "1"), (Op.INSERT, "2"), (Op.DELETE, "3"), (Op.DELETE, "2"), (Op.INSERT, "3")]
+    items = [Rows(op, table, table.packed([(key,)]), "b.000001", 60, 0) for op, key in changes]
+    monkeypatch.setattr(handover, "_behind", lambda *_: iter(items))
+    run = run_of(through={"source": {"file": "b.000001", "offset": 40, "gtids": ""}})
+    for at_once in (1, 2, 100):
+        monkeypatch.setattr(handover, "KEYS_AT_ONCE", at_once)
+        ledger = Ledger(tmp_path / f"{at_once}.db")
+        ledger.touch({(0, ("1",)): (1, 0, 0)}, {}, 0.0, origin="run r0")
+        read_unread(config_of(tmp_path, PLAIN), {}, run, watched, None, ledger)  # type: ignore[arg-type]
+        found = {entry.key[0]: entry.there for entry in ledger.due({0: 0}, time.time(), 10)}
+        assert found == {"1": True, "2": False, "3": True}, at_once
+
+
+@pytest.mark.parametrize("text", ["abc", "", "1_0", "٣", " 7", None])
+@pytest.mark.parametrize("families", [("integer",), ("integer", "decimal")])
+def test_a_key_that_its_type_cannot_hold_is_a_dead_letter_and_its_table_is_compared(
+    tmp_path: Path, families: tuple[str, ...], text: str | None
+) -> None:
+    stream = reverse_stream(config_of(tmp_path, REVERSE + ", }"), tso_position(TSO), "run")
+    letters = stream.changes.dead_letters  # type: ignore[attr-defined]
+    object.__setattr__(stream, "changes", Carried())
+    names = tuple(f"k{n}" for n in range(len(families)))
+    key = tuple(KeyColumn(f"`{n}`", n, family, nullable=True) for n, family in zip(names, families, strict=True))
+    watched = WatchedTable(0, "target", "app", "t", names, key)
+    reader = StreamReader(0, stream, {("app", "t"): watched}, lambda *_: False, None)
+    table = DecodedTable.of("app", "t", names, names)
+    for offset, value in enumerate(("007", text, text, "8")):
+        reader._take_item(Rows(Op.INSERT, table, table.packed([(value,) * len(names)]), "topic/a/3", offset, 0))
+    reader._take_item(Commit("", tso_position(TSO + 1), 0.0))
+    taken = reader.take()
+    keys = {key for _, key in taken.keys}
+    assert {("7",) * len(names), ("8",) * len(names)} == keys - {(None,) * len(names)}
+    assert [one.kind for one in taken.findings] == ([] if text is None else ["ddl"])
+    if text is not None:
+        assert "is no key of the types" in taken.findings[0].text
+        kept = list(DeadLetterFile(letters).read())
+        assert [str(reject.place) for reject in kept] == ["topic/a/3@1", "topic/a/3@2"]
 
 
 class Carried:
@@ -337,6 +417,72 @@ def test_an_update_without_the_old_value_of_the_watched_key_makes_the_table_stal
     assert {key for _, key in taken.keys} == {("c1",), ("c2",)}
     text = "rows were updated, and the changefeed sends no old values of the key column code"
     assert [(one.kind, one.pair, one.text) for one in taken.findings] == ([("ddl", 0, text)] if stale else [])
+
+
+MARKER_TABLE = TableDef(
+    TableRef("", "ops", "m"),
+    tuple(ColumnDef(name, 1, "x", "x", nullable=False) for name in ("NAME", "number", "written")),
+    (IndexDef("PRIMARY", True, ("NAME",), (None,)), IndexDef("n", False, ("number",), (None,))), 0, 0,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "failure", "kept", "words"),
+    [
+        (MARKER_TABLE, MARKER_TABLE, None, True, ""),
+        (None, MARKER_TABLE, None, True, "ops.m on target does not exist"),
+        (MARKER_TABLE, None, None, True, "ops.m on source does not exist"),
+        (replace(MARKER_TABLE, columns=MARKER_TABLE.columns[:1]), MARKER_TABLE, None, True, "has no column number"),
+        (replace(MARKER_TABLE, indexes=()), MARKER_TABLE, None, True, "on target has not the column name as its"),
+        (MARKER_TABLE, replace(MARKER_TABLE, indexes=MARKER_TABLE.indexes[1:]), None, True, "on source has not"),
+        (MARKER_TABLE, MARKER_TABLE, PrivilegeError("INSERT command denied"), True, "no marker can be written.*denied"),
+        (MARKER_TABLE, MARKER_TABLE, ReadError("Data too long"), True, "no marker can be written.*too long"),
+        (MARKER_TABLE, MARKER_TABLE, None, False, "did not keep marker 1"),
+    ],
+)  # fmt: skip
+def test_a_marker_that_cannot_work_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: TableDef | None, source: TableDef | None,
+    failure: Exception | None, kept: bool, words: str,
+) -> None:  # fmt: skip
+    config = config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}")
+    tables, rows = {"target": target, "source": source}, []
+
+    class Pool:
+        @contextmanager
+        def session(self, endpoint: Endpoint) -> Iterator[Any]:
+            def execute(sql: str) -> None:
+                assert (endpoint.name, "`ops`.`m`" in sql) == ("target", True)
+                if failure is not None:
+                    raise failure
+                rows.extend([("1",)] if kept else [])
+
+            yield SimpleNamespace(flavor=Flavor.TIDB, execute=execute, query=lambda _: rows)
+
+    monkeypatch.setattr(watch_streams, "read_table", lambda _session, endpoint, *_: tables[endpoint])
+    stream = reverse_stream(config, tso_position(TSO), "run")
+    with pytest.raises(ConfigError, match=words) if words else nullcontext():
+        check_marker(stream, config.sources, Pool())  # type: ignore[arg-type]
+    assert bool(rows) is (not words)
+
+
+@pytest.mark.parametrize("shard", ["a", "shard-of-a-rather-long-name-eu-west-1"])
+def test_each_forward_watch_has_a_marker_row_of_its_own(tmp_path: Path, shard: str) -> None:
+    """A second one beside it counted on in the row of the first: its marker seemed to have arrived."""
+    text = PLAIN.replace('source: {url: "mysql://app@db1"}', f'sources: {{{shard}: {{url: "mysql://app@db1"}}, '
+                         f'{shard}2: {{url: "mysql://app@db2"}}}}')  # fmt: skip
+    config = config_of(tmp_path, text + "watch: {applied: marker, marker: ops.m}\n")
+    runs = ("20261127T000907-3f0a11", "20261127T000907-3f0a12")
+    streams = [
+        stream_of(config, {}, endpoint, Position("b.000001", 4), run) for run in runs for endpoint in config.sources
+    ]
+    rows = {stream.applied.name for stream in streams if isinstance(stream.applied, Marker)}
+    assert (len(rows), rows) == (4, {stream.marker_name for stream in streams})
+    assert max(map(len, rows)) <= MARKER_NAME_WIDTH
+
+
+def test_a_settle_time_needs_no_marker(tmp_path: Path) -> None:
+    config = config_of(tmp_path, REVERSE + "}")
+    check_marker(reverse_stream(config, tso_position(TSO), "run"), config.sources, None)  # type: ignore[arg-type]
 
 
 @pytest.fixture

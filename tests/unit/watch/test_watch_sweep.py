@@ -592,10 +592,10 @@ def test_a_marker_on_a_clock_has_the_place_at_which_it_was_written(
     assert isinstance(marker, TimedMarker)
     monkeypatch.setattr(applied, "current_timestamp", lambda _: 4711)
     monkeypatch.setattr(Marker, "sample", lambda *_: 3)
-    monkeypatch.setattr(Marker, "_newest", lambda *_: 2)
+    monkeypatch.setattr(Marker, "newest", lambda *_: 2)
     marker.sample(SimpleNamespace())  # type: ignore[arg-type]
     assert marker.ordinal(SimpleNamespace()) is None  # type: ignore[arg-type]
-    monkeypatch.setattr(Marker, "_newest", lambda *_: 3)
+    monkeypatch.setattr(Marker, "newest", lambda *_: 3)
     assert marker.ordinal(SimpleNamespace()) == 4711  # type: ignore[arg-type]
 
 
