@@ -21,6 +21,7 @@ from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyText, TableResult
 from migverify.store.results import ResultStore
 from migverify.tables.diff import PairReader
+from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.sweep import Sweep
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.watch_check import Checked, CheckMoment, check
@@ -424,4 +425,5 @@ class TablesWatch:
         ))  # fmt: skip
         # Who reads the ledger beside this watch must know why it is not sure of itself.
         self.ledger.keep(STREAM_REASONS, json.dumps(status.reasons, ensure_ascii=False))
+        self.ledger.keep(LAST_STATUS, LastStatus.of(status).as_text())
         return status

@@ -21,7 +21,8 @@ from migverify.errors import ChangeError, PlanError, UsageError
 from migverify.model import LiveState, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
-from migverify.tables.handover import THROUGH, read_unread
+from migverify.tables.handover import HAND_OVER, THROUGH, read_unread
+from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
 from migverify.tables.recheck import carried_from, planned_pairs, proof_run, refuse_other
@@ -128,7 +129,8 @@ def watch_tables(
         if base is not None and not ledger.progress():
             _seed(watch, store, base)
         if base is not None and base.facts.get("watch") and not base.facts.get("reverse") and not ledger.progress():
-            read_unread(config, secrets, base, watched_pairs(config, list(prepared.pairs())), pool, ledger)
+            unread = read_unread(config, secrets, base, watched_pairs(config, list(prepared.pairs())), pool, ledger)
+            ledger.keep(HAND_OVER, unread.as_text(base.run_id))
         if resumed is not None:
             record_converged(watch.pairs, ledger, store, run.run_id)
         watch.on_status = on_status
@@ -443,5 +445,6 @@ def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus, prepare
         "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],
         THROUGH: {s.stream.endpoint.name: asdict(s.position) for s in read if s.position is not None},
         BEGAN: {name: facts["position"] for name, facts in prepared.facts.items()},
+        LAST_STATUS: LastStatus.of(status).as_text(),
         **({"old_side": asdict(status.old_side)} if status.old_side is not None else {}),
     })  # fmt: skip

@@ -370,12 +370,15 @@ def _as_of(facts: WatchFacts) -> str:
     places = []
     for number, progress in enumerate(facts.sources):
         opened = [since[number] for since in facts.since.values() if number in since]
-        places.append(_through(progress, min(opened, default=None)))
+        places.append(_through(progress, min(opened, default=None), reverse=facts.limits.reverse))
     return " ".join(places) if all(places) else ""
 
 
-def _through(progress: SourceProgress, since: int | None) -> str:
-    """Return the place up to which all writes are proved: what was read and applied, before the first open key."""
+def _through(progress: SourceProgress, since: int | None, *, reverse: bool) -> str:
+    """Return the place up to which all writes are proved: what was read and applied, before the first open key.
+
+    Every number before the timestamp of an open key is a timestamp; in a binlog only some offsets are places.
+    """
     applied = progress.applied
     if progress.position is None or applied is None or since == 0:
         return ""
@@ -383,7 +386,7 @@ def _through(progress: SourceProgress, since: int | None) -> str:
         return progress.shown(progress.ordinal)
     bound = min(applied, progress.ordinal)
     if since is not None and bound >= since - 1:
-        return f"before {progress.shown(since)}"
+        return progress.shown(since - 1) if reverse else f"before {progress.shown(since)}"
     return progress.shown(bound)
 
 
@@ -411,7 +414,9 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
         gaps.append(f"run {base.run_id} found differences; none of them is left now: verify the table again")
     verdict = verdict_of(mismatches, [*gaps, *stream_gaps])
     since = facts.since.get(number, {})
-    through = " ".join(_through(progress, since.get(n)) for n, progress in enumerate(facts.sources))
+    through = " ".join(
+        _through(progress, since.get(n), reverse=facts.limits.reverse) for n, progress in enumerate(facts.sources)
+    )
     age = None
     if facts.sweep is not None:
         oldest = facts.sweep.of(number).oldest if number in facts.sweep.numbers else None
