@@ -24,7 +24,7 @@ from migverify.tables.diff import PairReader
 from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.sweep import Sweep
 from migverify.tables.tasks import PairPlan, Rules
-from migverify.tables.watch_check import Checked, CheckMoment, check
+from migverify.tables.watch_check import Checked, CheckMoment, check, transition_text
 from migverify.tables.watch_identity import Identities, Watched, hidden_cascades, identities_of, is_table
 from migverify.tables.watch_ranges import RangeReads, Replan
 from migverify.tables.watch_status import (
@@ -35,7 +35,6 @@ from migverify.tables.watch_status import (
     is_proved_to,
     status_of,
     table_result,
-    transition_text,
 )
 from migverify.tables.watch_versions import PastReads, check_versions
 from migverify.watch.applied import applied_ordinals

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from migverify.changes.positions import shown_timestamp, tso_time
+from migverify.changes.positions import parse_position, shown_timestamp, tso_time
 from migverify.exposition import VERDICTS, Metric
-from migverify.model import NotCovered, RowDiff, TableResult, Verdict
+from migverify.exposition import number as sample_value
+from migverify.model import NotCovered, TableResult, Verdict
 from migverify.tables.outcome import pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import plan_digest
 from migverify.tables.sweep import Sweep, SweepStatus, sweep_blind_spots, sweep_gaps, sweep_status
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import Watched
-from migverify.watch.ledger import NO_PAIR, OTHER_SERVER, LedgerKey, PairCounts
+from migverify.watch.ledger import NO_PAIR, OTHER_SERVER, PairCounts
 from migverify.watch.old_side import OldSideStatus
 from migverify.watch.status import WatchStatus, gauges
 from migverify.watch.stream import SourceProgress
@@ -164,6 +165,13 @@ class TablesStatus(WatchStatus):
         oldest = f", oldest {max(ages):.0f} seconds" if ages else ""
         return f"rollback {self.verdict.value} as of {self.as_of or 'no place yet'}, {opened:,} keys open{oldest}"
 
+    @property
+    def as_of_time(self) -> float | None:
+        """Unix time of ``as_of`` where it is a timestamp of TiDB; a place in a binlog has none."""
+        if not (self.reverse and self.as_of):
+            return None
+        return tso_time(parse_position(self.as_of.partition(" ")[0]).offset)
+
     def covered(self) -> str:
         """Return which rows the verdict is about."""
         return self.covers
@@ -178,6 +186,10 @@ class TablesStatus(WatchStatus):
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the gauges of streams and tables."""
+        direction = {"direction": "reverse" if self.reverse else "forward", "run": self.run_id}
+        yield Metric(f"{self.prefix}_info", "1; which direction this is, and its run.", [(direction, "1")])
+        yield Metric(f"{self.prefix}_as_of_seconds", "Unix time up to which a rollback is proved; NaN: none, forward.",
+                     [({}, sample_value(self.as_of_time))])  # fmt: skip
         yield from gauges(self.prefix, "source", self.sources, (
             ("lag_seconds", "lag_seconds", "How far the target is behind what was read, by time."),
             ("lag_transactions", "lag_transactions", "How far the target is behind what was read, by transactions."),
@@ -478,19 +490,3 @@ def table_result(status: TableStatus, pair: PairPlan, base: Base, diffs: Mapping
     return pair_result(
         pair, status.verdict, status.reasons, diffs, seconds, details, not_covered=() if status.whole else (alone,)
     )
-
-
-def transition_text(entry: LedgerKey, diff: RowDiff, source: SourceProgress, now: float) -> str:
-    """Return the JSON record of a key that became diverged, or equal again."""
-    return json.dumps(
-        {
-            "key": list(entry.key), "state": diff.state.value, "kind": diff.kind.value,
-            "touched_at": source.shown(entry.ordinal) if entry.ordinal else None,
-            "touches": entry.touches, "reads": entry.reads + 1,
-            "first_touched": entry.first, "at": now,
-            "source_checksum": diff.source_checksum, "target_checksum": diff.target_checksum,
-            "stream_read_to": str(source.position) if source.position else None,
-            "target_applied": source.shown(source.applied) if source.applied else None,
-            "origin": entry.origin or "stream",
-        }
-    )  # fmt: skip

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.changes.model import AfterImages, Commit, DecodedTable, Idle, Op, Position, Rows, Statement, TableMap
-from migverify.changes.positions import parse_position, time_tso, tso_position
+from migverify.changes.positions import parse_position, time_tso, tso_position, tso_time
 from migverify.config import Config, load_config
 from migverify.errors import ChangeError, ConfigError, EndpointError, PlanError, UsageError
 from migverify.model import Endpoint, RunInfo, StoredKind, Verdict
@@ -39,6 +39,7 @@ from migverify.tables.watch_streams import (
 from migverify.watch.applied import Marker, SettleTime
 from migverify.watch.ledger import Ledger, PairCounts
 from migverify.watch.run import WatchRun
+from migverify.watch.status import prometheus_text
 from migverify.watch.stream import SourceProgress, StreamReader
 from migverify.watch.touched import WatchedTable
 from tests.fakes import FakeStore
@@ -231,6 +232,13 @@ def test_the_headline_says_as_of_which_timestamp_a_rollback_is_proved(tmp_path: 
     status = reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5)
     assert (status.verdict, status.as_of, status.reverse) == (Verdict.MATCH, f"tso:{TSO + 9}", True)
     assert status.headline().startswith(f"rollback MATCH as of tso:{TSO + 9}, 0 keys open; target read to")
+
+
+def test_metrics_name_the_direction_and_the_time_that_is_proved(tmp_path: Path) -> None:
+    text = prometheus_text(reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5))
+    assert 'migverify_watch_info{direction="reverse",run="r"} 1' in text
+    assert f"migverify_watch_as_of_seconds {tso_time(TSO + 9)}" in text
+    assert "migverify_watch_as_of_seconds NaN" in prometheus_text(reverse_status(tmp_path, {}, None))
 
 
 def test_open_keys_hold_the_timestamp_back(tmp_path: Path) -> None:
