@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from migverify.changes.decode import count_rows
 from migverify.changes.model import Item, Position, Rows, Statement
 from migverify.changes.source import read_server
 from migverify.config import Config
@@ -83,6 +84,7 @@ def read_unread(
                 statements += _note(item, tables, ledger, endpoint.name)
             elif isinstance(item, Rows) and (one := tables.get((item.table.database, item.table.table))) is not None:
                 if not one.names:
+                    rows += count_rows(item)
                     ledger.note(one.number, "keyless", "rows were written, and the table has no key to read them by")
                     continue
                 for key in touched_keys(one, item):

@@ -196,6 +196,20 @@ def test_what_was_written_behind_the_end_of_the_forward_watch_is_read_again(
     assert [(pair, kind) for pair, kind, _ in ledger.notes()] == [(0, "stale")]
 
 
+def test_rows_of_a_table_without_a_key_are_written_behind_the_end_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = [Watched(0, "source", "app", "t", (), (), pair=make_pair())]
+    rows = Rows(Op.INSERT, TableMap("app", "t", ()), b"7", "b.000001", 60, 0)
+    monkeypatch.setattr(handover, "_behind", lambda *_: iter([rows]))
+    monkeypatch.setattr(handover, "count_rows", lambda _: 3)
+    run = run_of(through={"source": {"file": "b.000001", "offset": 40, "gtids": ""}})
+    with closing(Ledger(tmp_path / "w.db")) as ledger:
+        found = read_unread(config_of(tmp_path, PLAIN), {}, run, watched, None, ledger)  # type: ignore[arg-type]
+        assert [kind for _, kind, _ in ledger.notes()] == ["keyless"]
+    assert found.rows == 3
+
+
 class Carried:
     """Places of a changefeed."""
 
