@@ -18,20 +18,28 @@ from migverify.db.pool import SessionPool
 from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
 from migverify.errors import ChangeError, PlanError, UsageError
-from migverify.model import LiveState, RunInfo, StoredKind, Verdict
+from migverify.model import LiveState, RunInfo, StoredKind
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
 from migverify.tables.handover import HAND_OVER, THROUGH, read_unread
 from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
-from migverify.tables.recheck import carried_from, planned_pairs, proof_run, refuse_other
+from migverify.tables.recheck import (
+    bases_of,
+    carried_from,
+    newest_plans,
+    planned_pairs,
+    proof_run,
+    refuse_other,
+    rests_on,
+)
 from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_identity import Watched, identities_of
 from migverify.tables.watch_ranges import sweepable
-from migverify.tables.watch_status import Base, TablesStatus, WatchRules
+from migverify.tables.watch_status import TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
     BEGAN,
     clock_stream,
@@ -85,6 +93,7 @@ def watch_tables(
     folder: Path,
     *,
     on_start: Callable[[str], None] = lambda _: None,
+    on_base: Callable[[str], None] = lambda _: None,
     on_status: Callable[[TablesStatus], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TablesStatus:
@@ -94,6 +103,8 @@ def watch_tables(
     ----------
     folder
         Where ledgers lie: one file a watch, named by its run.
+    on_base
+        Takes in words which run it rests on.
     stop
         Says that the watch is to end after what it is doing.
 
@@ -120,6 +131,8 @@ def watch_tables(
             **({"sweep": minutes} if (minutes := sweep_minutes(config, request, None)) else {}),
         })  # fmt: skip
     on_start(run.run_id)
+    if base is not None:
+        on_base(rests_on(base))
     with (
         run.interruptible(), closing(SessionPool(secrets)) as pool,
         closing(Ledger(folder / f"watch-{run.run_id}.db")) as ledger,
@@ -191,7 +204,7 @@ def _make_watch(
     in_scope = partial(is_followed, config, pairs) if reverse else partial(includes, config)
     return TablesWatch(
         watched, streams, ledger, run.store, run.run_id, pool, config.sources if reverse else [config.target],
-        config.target, replace(rules_of(config), live=True), limits, _bases(run.store, began, pairs),
+        config.target, replace(rules_of(config), live=True), limits, bases_of(run.store, began, pairs),
         lambda d, t: in_scope(d, t) and (d, t) not in covered and f"{d}.{t}" != marker,
         # A sweep asks for the time on one connection, and holds a moment of a final pass on another.
         slots=max(1, min(e.connections for e in config.endpoints) - (1 if minutes is None else 3)),
@@ -346,34 +359,10 @@ def _until(at: Position | str, stream: Stream, pool: SessionPool) -> int:
     return stream.changes.ordinal(at)
 
 
-def _bases(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan]) -> dict[int, Base]:
-    """Return what the newest of the runs says of each pair; a recheck has results of what it read again alone."""
-    if not runs:
-        return {}
-    results: dict[str, Base] = {}
-    for run in reversed(_proofs(runs)):
-        for result in store.table_results(run.run_id):
-            # Of a watch that started alone, only the written rows were compared.
-            whole = not run.facts.get("watch") or result.details.get("whole")
-            results[result.pair] = Base(run.run_id, result.verdict, "; ".join(result.reasons)) if whole else Base()
-    missing = Base(runs[0].run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
-    return {number: results.get(pair.id, missing) for number, pair in enumerate(pairs)}
-
-
-def _newest(runs: Sequence[RunInfo]) -> dict[str, RunInfo]:
-    """Return for each pair the first of the runs, newest first, that planned it."""
-    return {pair: run for run in reversed(_proofs(runs)) for pair in planned_pairs(run)}
-
-
-def _proofs(runs: Sequence[RunInfo]) -> list[RunInfo]:
-    """Return the first run, and the later ones that are no watch: its MATCH may be that of the written rows alone."""
-    return [*runs[:1], *(run for run in runs[1:] if not run.facts.get("watch"))]
-
-
 def _seed(watch: TablesWatch, store: ResultStore, base: RunInfo) -> None:
     """Put every row that the run left open into the ledger: it is read again until it is equal or diverged."""
     states = [LiveState.DIVERGED.value, LiveState.HOT.value, LiveState.UNCONFIRMED.value]
-    runs = _newest(carried_from(store, base))
+    runs = newest_plans(carried_from(store, base))
     for watched in {w.number: w for w in watch.pairs}.values():
         run = runs.get(watched.pair.id)
         if not watched.names or run is None:
@@ -430,7 +419,7 @@ def _known(
     """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
     if not begun:
         return {number: prepared.identities.get(pair.id, {}) for number, pair in enumerate(pairs)}
-    plans = _newest(begun)
+    plans = newest_plans(begun)
     stored = {pair: planned_pairs(run)[pair].get("identities") for pair, run in plans.items()}
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}
 

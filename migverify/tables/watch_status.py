@@ -47,11 +47,15 @@ class WatchRules:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What was known of a pair before the watch: the run it starts from, or None for a watch that starts alone."""
+    """What was known of a pair before the watch: the run it starts from, or None for a watch that starts alone.
+
+    ``rests_on`` is the earlier run whose ``reason`` it is, empty where it is that run's own.
+    """
 
     run_id: str | None = None
     verdict: Verdict | None = None
     reason: str = ""
+    rests_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,7 +449,11 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
 def _table_gaps(base: Base, notes: Sequence[tuple[str, str]], comparing: str) -> list[str]:
     gaps = []
     if base.run_id is not None and base.verdict is not Verdict.MATCH and base.verdict is not Verdict.MISMATCH:
-        gaps.append(f"run {base.run_id} did not prove this table: {base.reason or 'no result'}")
+        rests = f", as it rests on run {base.rests_on}" if base.rests_on else ""
+        gaps.append(
+            f"run {base.run_id} did not prove this table{rests}: {base.reason or 'no result'} "
+            f"(migverify tables verify --recheck {base.run_id} reads it again)"
+        )
     for kind, text in notes:
         if kind == "stale":
             gaps.append(f"it may hold other rows since it was compared: {text} ({comparing})")

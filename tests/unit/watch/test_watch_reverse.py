@@ -227,9 +227,13 @@ class Carried:
         return f"tso:{ordinal}"
 
 
+VERIFIED = Base("r0", Verdict.MATCH)
+
+
 def reverse_status(
-    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, drained_to: int | None = None, **counts: Any
-) -> TablesStatus:
+    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, drained_to: int | None = None, *,
+    base: Base = VERIFIED, **counts: Any,
+) -> TablesStatus:  # fmt: skip
     stream = reverse_stream(config_of(tmp_path, REVERSE + "}"), tso_position(TSO), "run")
     object.__setattr__(stream, "changes", Carried())
     progress = SourceProgress(
@@ -237,7 +241,7 @@ def reverse_status(
     )
     watched = watched_pairs(config_of(tmp_path, REVERSE + "}"), [make_pair()], reverse=True)
     rules = WatchRules(reverse=True, until=None if drained_to is None else {0: drained_to})
-    facts = WatchFacts("r", [progress], rules, watched, {0: Base("r0", Verdict.MATCH)}, {0: PairCounts(**counts)},
+    facts = WatchFacts("r", [progress], rules, watched, {0: base}, {0: PairCounts(**counts)},
                        since, [], final=drained_to is not None)  # fmt: skip
     return status_of(facts)
 
@@ -279,6 +283,16 @@ def test_before_the_source_is_known_to_have_applied_there_is_no_timestamp(tmp_pa
     assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, "")
     assert "rollback INCONCLUSIVE as of no place yet" in status.headline()
     assert any("what the source has applied is not known yet" in reason for reason in status.reasons)
+
+
+def test_a_base_that_proved_less_names_its_origin_and_the_command(tmp_path: Path) -> None:
+    status = reverse_status(
+        tmp_path, {}, TSO + 9, base=Base("r2", Verdict.INCONCLUSIVE, "3 chunks unread", "r1"), proved=5
+    )
+    assert (
+        "run r2 did not prove this table, as it rests on run r1: 3 chunks unread "
+        "(migverify tables verify --recheck r2 reads it again)"
+    ) in status.tables[0].reasons
 
 
 def test_table_status_is_exported() -> None:
