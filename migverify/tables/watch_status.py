@@ -160,7 +160,7 @@ class TablesStatus(WatchStatus):
                 f"lag {source.lag_seconds:.1f} s / {source.lag_transactions:,} transactions")  # fmt: skip
             said.append(f"{source.name} read to {source.read or '?'}, {lag}")
         if self.old_side is not None and self.old_side.total:
-            said.append(f"{self.old_side.total:,} findings of writes on {self.old_side.source}")
+            said.append(f"{self.old_side.findings} of writes on {self.old_side.source}")
         proved, diverged = sum(t.keys for t in self.tables), sum(t.diverged for t in self.tables)
         return "; ".join([*said, f"{proved:,} keys proved, {opened:,} open, {diverged:,} diverged"])
 

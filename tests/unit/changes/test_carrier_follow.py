@@ -564,6 +564,10 @@ def test_each_broker_says_what_is_wrong_with_it() -> None:
     )
 
 
+@pytest.mark.attack(
+    "reverse", "one of the changefeed's partition files is not named",
+    "one error that names the missing files",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("there", "given", "missing"),
     [

@@ -143,6 +143,10 @@ def test_a_forward_watch_that_went_on_has_another_end(watches: Watches) -> None:
     assert (found.verdict, found.unread) == (Verdict.INCONCLUSIVE, None)
 
 
+@pytest.mark.attack(
+    "reverse", "a watch hangs, or its ledger cannot be read, after a MATCH",
+    "`migverify status`: INCONCLUSIVE with the age of its last status",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("kept", "why"),
     [
