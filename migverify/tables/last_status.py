@@ -41,11 +41,14 @@ class LastStatus:
     def of(cls, status: TablesStatus) -> LastStatus:
         """Return the figures of a status."""
         ages = [table.oldest_seconds for table in status.tables if table.oldest_seconds is not None]
-        reasons = [f"{t.name}: {t.reasons[0]}" for t in status.tables if t.verdict is status.verdict and t.reasons]
+        of_tables = [f"{t.name}: {t.reasons[0]}" for t in status.tables if t.verdict is status.verdict and t.reasons]
+        # A difference is of a table; what is not known is most often so of the stream, and of each table for it.
+        is_mismatch = status.verdict is Verdict.MISMATCH
+        reasons = [*of_tables, *status.reasons] if is_mismatch else [*status.reasons, *of_tables]
         return cls(
             status.at, status.verdict, status.as_of, " ".join(source.read for source in status.sources if source.read),
             sum(t.pending + t.doubt + t.hot for t in status.tables), max(ages, default=None),
-            sum(t.diverged for t in status.tables), next(iter([*status.reasons, *reasons]), ""),
+            sum(t.diverged for t in status.tables), next(iter(reasons), ""),
         )  # fmt: skip
 
     def as_text(self) -> str:

@@ -452,6 +452,10 @@ def test_a_rollback_is_armed_when_nothing_is_between_the_two_watches(
             assert (code, document["verdict"]) == (0, "MATCH"), document
             assert (document["forward"], document["run"]) == (forward, back.run)
             assert (document["unread_rows"], document["unread_statements"]) == (0, 0)
+            code, out, _ = migverify("status", *config, "--json")
+            both = json.loads(out)["directions"]
+            assert (code, both["forward"]["run"], both["reverse"]["run"]) == (0, forward, back.run)
+            assert both["hand_over"]["verdict"] == "MATCH", both
             # A client that was not stopped writes the source: the rows are between the two watches.
             back.apply("UPDATE pay SET note='late' WHERE id=5", "INSERT INTO pay VALUES (500, 1, 'EUR', 'late')")
             code, document = armed()

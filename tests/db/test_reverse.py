@@ -225,10 +225,19 @@ def test_from_forward_to_reverse_nothing_lies_unread(opened: Databases, tmp_path
         opened.source("UPDATE pay SET note='too late' WHERE id=3")
         watching = Watching(config, "--reverse", "--since", forward)
         found = watching.wait_for(lambda s: sum(t["diverged"] for t in s["tables"]) == 1)
+        code, out, err = migverify("status", "--json", "--config", str(config))
+        both = json.loads(out)["directions"]
         write(fed, opened, 20)
         watching.stop()
     assert found["verdict"] == "MISMATCH"
     assert diffs(config, watching.run) == {(f"{opened.name}.pay", ("3",), ("note",))}
+    assert (code, both["forward"]["run"], both["forward"]["verdict"]) == (0, forward, "MATCH"), err
+    assert (both["reverse"]["run"], both["reverse"]["state"]) == (watching.run, "alive")
+    assert (both["reverse"]["verdict"], both["reverse"]["diverged"]) == ("MISMATCH", 1)
+    assert both["forward"]["as_of"].partition(":")[0].rpartition(".")[2].isdigit(), "a place in the binlog"
+    # The key before the update and after it.
+    assert (both["hand_over"]["verdict"], both["hand_over"]["unread_rows"]) == ("MISMATCH", 2)
+    assert migverify("status", "--config", str(config))[0] == 0
 
 
 @pytest.mark.attack(

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +25,7 @@ from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables import handover, watch_streams
 from migverify.tables.handover import read_unread, through_of
+from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.loss import reverse_run
 from migverify.tables.recheck import proof_run
 from migverify.tables.watch_identity import Watched
@@ -283,6 +285,22 @@ def test_before_the_source_is_known_to_have_applied_there_is_no_timestamp(tmp_pa
     assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, "")
     assert "rollback INCONCLUSIVE as of no place yet" in status.headline()
     assert any("what the source has applied is not known yet" in reason for reason in status.reasons)
+
+
+def test_the_last_status_of_a_watch_is_kept_for_others(tmp_path: Path) -> None:
+    status = reverse_status(tmp_path, {0: {0: TSO + 4}}, TSO + 9, pending=2, doubt=1, oldest=time.time() - 5, images=3)
+    kept = LastStatus.of(status)
+    assert (kept.verdict, kept.as_of, kept.open_keys, kept.diverged) == (Verdict.INCONCLUSIVE, f"tso:{TSO + 3}", 3, 0)
+    assert kept.oldest_seconds == pytest.approx(5, abs=1)
+    assert kept.reason.startswith("app.t: 2 written keys are not proved yet")
+    different = LastStatus.of(reverse_status(tmp_path, {}, TSO + 9, diverged=1))
+    assert (different.verdict, different.reason) == (Verdict.MISMATCH, "app.t: 1 key is diverged")
+    with closing(Ledger(tmp_path / "w.db")) as ledger:
+        ledger.keep(LAST_STATUS, kept.as_text())
+    assert LastStatus.of_run(run_of(watch=True), tmp_path / "w.db") == kept
+    assert LastStatus.of_run(run_of(watch=True), tmp_path / "none.db") is None
+    ended = replace(run_of(watch=True, **{LAST_STATUS: kept.as_text()}), finished=1.0)
+    assert LastStatus.of_run(ended, tmp_path / "none.db") == kept
 
 
 def test_a_base_that_proved_less_names_its_origin_and_the_command(tmp_path: Path) -> None:
