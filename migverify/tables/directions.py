@@ -119,7 +119,7 @@ def _watch_view(config: Config, store: ResultStore, run: RunInfo, ledger: Path) 
     state = "ended" if run.finished is not None else "alive" if process and process.is_alive else "not alive"
     verdict, reason = run.verdict, next(iter(map(str, run.facts.get("reasons") or ())), "")
     if state != "ended":
-        verdict, reason = _present(state, last)
+        verdict, reason = _present(run, state, last)
     elif last is not None:
         reason = last.reason
     endpoints = [config.target] if reverse else config.sources
@@ -132,10 +132,14 @@ def _watch_view(config: Config, store: ResultStore, run: RunInfo, ledger: Path) 
     )  # fmt: skip
 
 
-def _present(state: str, last: LastStatus | None) -> tuple[Verdict, str]:
+def _present(run: RunInfo, state: str, last: LastStatus | None) -> tuple[Verdict, str]:
     """Return the verdict of a watch that has not ended, and why it is none: what was said long ago is not known now."""
     if state == "not alive":
-        return Verdict.INCONCLUSIVE, "its process has ended, or sends no heartbeats"
+        flag = " --reverse" if run.facts.get("reverse") else ""
+        return Verdict.INCONCLUSIVE, (
+            "its process has ended, or sends no heartbeats; "
+            f"go on with: migverify tables watch{flag} --resume {run.run_id}"
+        )
     if last is None:
         return Verdict.INCONCLUSIVE, "it has not kept a status yet, or its ledger is on another machine"
     if (silent := time.time() - last.at) > SILENT_SECONDS:

@@ -16,6 +16,7 @@ from migverify.cli.main import run
 from migverify.config import load_config
 from migverify.config.digest import comparison_digest
 from migverify.model import StoredKind, Verdict
+from migverify.store import run_leases
 from migverify.store.open import open_store
 from migverify.tables.directions import SILENT_SECONDS, both_directions
 from migverify.tables.handover import HAND_OVER, THROUGH, UnreadChanges
@@ -163,6 +164,17 @@ def test_what_was_said_long_ago_is_not_the_verdict_of_now(watches: Watches, kept
     assert (found.reverse.state, found.reverse.verdict) == ("alive", Verdict.INCONCLUSIVE)
     assert why in found.reverse.reason
     assert (found.forward, found.hand_over) == (None, None)
+
+
+def test_a_watch_that_was_killed_is_inconclusive_with_the_command_to_go_on(
+    watches: Watches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reverse = watches.reverse()
+    watches.keep(reverse, LAST_STATUS, status(Verdict.MATCH))
+    monkeypatch.setattr(run_leases, "has_ended", lambda *_, **__: True)
+    found = watches.view().reverse
+    assert (found.state, found.verdict, found.last.verdict) == ("not alive", Verdict.INCONCLUSIVE, Verdict.MATCH)
+    assert f"migverify tables watch --reverse --resume {reverse}" in found.reason
 
 
 def test_a_proof_beside_the_service_is_not_taken_for_it(watches: Watches) -> None:
