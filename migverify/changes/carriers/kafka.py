@@ -25,8 +25,8 @@ _POLL_SECONDS = 0.1  # a batch waits that long for its last message
 _BATCH = 500
 
 _UNANSWERED_HINT = (
-    "Check that the broker runs and can be reached from here under this name, and the security settings: those of "
-    "reverse.carrier.kafka, or --kafka and its options."
+    "Check the servers (the broker runs, and can be reached from here under this name) and the security settings: "
+    "those of reverse.carrier.kafka, or --kafka and its options."
 )
 _PLAIN = {"servers": "bootstrap.servers", "security_protocol": "security.protocol",
           "sasl_mechanism": "sasl.mechanism", "ca_file": "ssl.ca.location"}  # fmt: skip
