@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migverify.cli.commands import add
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, examples, say, visible
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import ConfigError, MigverifyError, StoreError
 from migverify.model import StoredKind
@@ -37,9 +37,10 @@ def status(
     as_json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Show the newest runs and watches with their verdicts, and the newest runbook runs; with RUN, how far it is.
+    """Show the newest runs, the watches of both directions side by side, the newest runbook runs; with RUN, that run.
 
-    Reads the store and the folder of runbook runs only, so it works while runs go on. Exit 0, also when a run failed.
+    Reads the store, the ledgers of watches and the folder of runbook runs only, so it works while runs go on. Exit 0,
+    also when a run failed.
     """
     from migverify.cli.report import open_run_store
 
@@ -49,7 +50,10 @@ def status(
             found = _one(opened, run)
         lines = (f"{name:<14} {value}" for name, value in found.items())
     else:
-        found = {"runs": list(_runs(store, config, limit)), "runbooks": list(_runbook_runs(runs, limit))}
+        found = {
+            "runs": list(_runs(store, config, limit)), "directions": _directions(store, config),
+            "runbooks": list(_runbook_runs(runs, limit)),
+        }  # fmt: skip
         lines = _overview(found)
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
@@ -85,6 +89,23 @@ def _runs(url: str | None, config: Path, limit: int) -> Iterator[dict[str, Any]]
         yield from (_row(info) for info in opened.runs(limit))
 
 
+def _directions(url: str | None, config: Path) -> dict[str, Any] | None:
+    """Return the newest watches of both directions of the configuration; None where it has none, or is not there."""
+    if not config.exists():
+        return None
+    from migverify.cli.directions_view import directions_as_dict
+    from migverify.cli.report import open_run_store
+    from migverify.config import load_config
+    from migverify.config.digest import comparison_digest
+    from migverify.tables.directions import both_directions
+    from migverify.watch.ledger import ledger_folder
+
+    loaded = load_config(config)
+    with closing(open_run_store(url, config)) as opened:
+        found = both_directions(loaded, comparison_digest(loaded), opened, ledger_folder(loaded))
+    return None if found is None else directions_as_dict(found)
+
+
 def _runbook_runs(place: str, limit: int) -> Iterator[dict[str, Any]]:
     if "://" not in place and not Path(place).is_dir():
         return
@@ -108,6 +129,12 @@ def _overview(found: dict[str, Any]) -> Iterator[str]:
     for one in found["runs"]:
         open_ = "" if one["state"] == "finished" else f"  ({one['state']})"
         yield f"{one['run_id']}  {one['verdict']:<12} {one['kind']:<8} {one['command'][:_COMMAND_WIDTH]}{open_}"
+    if found["directions"] is not None:
+        from migverify.cli.directions_view import directions_as_text
+
+        yield ""
+        yield from (visible(line, lines=False) for line in directions_as_text(found["directions"]))
+        yield ""
     for one in found["runbooks"]:
         words = [one.get("runbook", ""), one.get("kind", ""), one.get("environment", ""), one.get("driver", "")]
         yield f"{one['run_id']}  {one['state']:<12} {' '.join(word for word in words if word)}{one.get('reason', '')}"

@@ -301,7 +301,7 @@ def watch(
         )  # fmt: skip
         status = watch_tables(
             prepared, loaded, secrets, opened, request, ledger_folder(loaded),
-            on_start=output.begin, on_status=output.show, stop=output.stopped.is_set,
+            on_start=output.begin, on_base=say, on_status=output.show, stop=output.stopped.is_set,
         )  # fmt: skip
         output.show(status)
     output.end(status)

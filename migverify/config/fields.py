@@ -25,6 +25,7 @@ from pydantic_core import core_schema
 
 from migverify.config.patterns import TablePattern, parse_pattern
 from migverify.config.urls import check_http_url, check_store_url, parse_endpoint_url
+from migverify.config.zones import ZONE_HINT, find_zone
 from migverify.sql.lexer import TokenKind
 from migverify.sql.tokens import SqlProblem, tokens
 
@@ -109,6 +110,15 @@ def _snapshot(value: object) -> object:
     return text
 
 
+def _zone_name(text: str) -> str:
+    if text:
+        try:
+            find_zone(text)
+        except ValueError:
+            raise ValueError(f"this is no time zone that is known here. {ZONE_HINT}") from None
+    return text
+
+
 def _table_name(text: str) -> str:
     database, dot, table = text.partition(".")
     if not database or not dot or not table:
@@ -167,6 +177,7 @@ def _pace(text: str) -> str:
 
 Pace = Annotated[str, _checked(_pace)]
 TableName = Annotated[str, _checked(_table_name)]
+ZoneName = Annotated[str, _checked(_zone_name)]
 Pattern = Annotated[
     TablePattern,
     GetPydanticSchema(lambda _, handler: core_schema.no_info_after_validator_function(parse_pattern, handler(str))),

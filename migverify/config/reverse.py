@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from migverify.config.fields import Many, PathInFolder, Seconds, Strict, TableName, VariableName
+from migverify.config.fields import Many, PathInFolder, Seconds, Strict, TableName, VariableName, ZoneName
 
 
 class BrokerSettings(Strict):
@@ -29,7 +29,7 @@ class CarrierSettings(Strict):
     files: Many[PathInFolder] = Field(
         default=(), description="Files of messages, or one folder of a storage sink; or `kafka`."
     )
-    time_zone: str = Field(default="", description="Zone of TIMESTAMP texts: the changefeed's `time-zone`.")
+    time_zone: ZoneName = Field(default="", description="Zone of TIMESTAMP texts: the changefeed's `time-zone`.")
     start_ts: int = Field(
         default=0,
         ge=0,

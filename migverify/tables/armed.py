@@ -97,38 +97,60 @@ def ask_armed(
     state = read_ledger(ledger, lambda keys: sizes.append(len(keys)))
     watch = watch_state(config, store, reverse, state, pool, sum(sizes), plans_of(prepared, reverse))
     unread, why = _unread(prepared, config, secrets, forward, pool)
-    problems = list(_order(config, forward, watch))
-    if unread is not None and (unread.rows or unread.statements):
-        problems.append(
-            f"written on the sources behind the end of watch {forward.run_id}: {_counted(unread.rows, 'row')}, "
-            f"{_counted(unread.statements, 'statement')}"
-        )
-    unknown = [*watch_gaps(reverse, watch, state, max_unread), *_stale(reverse, state), *why]
-    if watch.began is None:
-        unknown.append(f"the reverse watch does not say from which timestamp on it follows {config.target.name}")
-    if forward.finished is None:
-        unknown.append(f"watch {forward.run_id} has not ended: end it with --until-drained")
-    elif forward.verdict is Verdict.INCONCLUSIVE:
-        unknown.append(f"watch {forward.run_id} ended INCONCLUSIVE")
-    elif forward.verdict is Verdict.MISMATCH:
-        problems.append(f"watch {forward.run_id} ended MISMATCH")
+    problems = hand_over_problems(config, forward, watch.began, unread)
+    unknown = [
+        *watch_gaps(reverse, watch, state, max_unread), *_stale(reverse, state), *why,
+        *hand_over_gaps(config, forward, watch.began),
+    ]  # fmt: skip
     return ArmedRollback(forward.run_id, reverse.run_id, watch, unread, tuple(problems), tuple(unknown))
 
 
-def _order(config: Config, forward: RunInfo, watch: WatchState) -> Iterator[str]:
+def hand_over_problems(
+    config: Config, forward: RunInfo, began: int | None, unread: UnreadChanges | None
+) -> Iterator[str]:
+    """Yield the known gaps between a forward watch and a reverse one.
+
+    Parameters
+    ----------
+    began
+        The timestamp from which on the reverse watch follows the target; None where it is not known.
+    unread
+        What was written on the sources behind the end of the forward watch, where that is known.
+    """
+    yield from _order(config, forward, began)
+    if unread is not None and (unread.rows or unread.statements):
+        yield (
+            f"written on the sources behind the end of watch {forward.run_id}: {_counted(unread.rows, 'row')}, "
+            f"{_counted(unread.statements, 'statement')}"
+        )
+    if forward.finished is not None and forward.verdict is Verdict.MISMATCH:
+        yield f"watch {forward.run_id} ended MISMATCH"
+
+
+def hand_over_gaps(config: Config, forward: RunInfo, began: int | None) -> Iterator[str]:
+    """Yield what is not known of the change from a forward watch to a reverse one; ``began`` as above."""
+    if began is None:
+        yield f"the reverse watch does not say from which timestamp on it follows {config.target.name}"
+    if forward.finished is None:
+        yield f"watch {forward.run_id} has not ended: end it with --until-drained"
+    elif forward.verdict is Verdict.INCONCLUSIVE:
+        yield f"watch {forward.run_id} ended INCONCLUSIVE"
+
+
+def _order(config: Config, forward: RunInfo, began: int | None) -> Iterator[str]:
     """Yield that the reverse watch began after the forward one ended: writes of the target may lie between."""
     name = config.target.name
     recorded = str(forward.facts.get(BEGAN, {}).get(name) or "")
-    if watch.began is None or forward.finished is None:
+    if began is None or forward.finished is None:
         return  # then it is not known
     try:
-        if recorded and watch.began <= parse_position(recorded).offset:
+        if recorded and began <= parse_position(recorded).offset:
             return
     except UsageError:
         pass  # the target gave no timestamp then: the clock decides
-    if tso_time(watch.began) > forward.finished:
+    if tso_time(began) > forward.finished:
         yield (
-            f"the reverse watch follows {name} from {shown_timestamp(watch.began)} on, after the end of watch "
+            f"the reverse watch follows {name} from {shown_timestamp(began)} on, after the end of watch "
             f"{forward.run_id}: start it with --since {forward.run_id}"
         )
 

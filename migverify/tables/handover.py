@@ -7,10 +7,12 @@ did. The reverse watch reads it, so that nothing lies unread between the two.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from migverify.changes.decode import count_rows
 from migverify.changes.model import Item, Position, Rows, Statement
 from migverify.changes.source import read_server
 from migverify.config import Config
@@ -26,6 +28,8 @@ from migverify.watch.touched import leaves_rows, touched_keys
 KEYS_AT_ONCE = 10_000
 THROUGH = "through"
 """Fact of a watch: by source, the place up to which its changes were read when it ended."""
+HAND_OVER = "hand-over"
+"""Kind of the ledger's state that holds what a reverse watch read behind the end of the forward watch, and when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,10 @@ class UnreadChanges:
 
     def __str__(self) -> str:
         return f"{self.rows:,} rows and {self.statements:,} statements"
+
+    def as_text(self, forward: str) -> str:
+        """Return it as JSON, with the forward watch and the present time."""
+        return json.dumps({"forward": forward, "at": time.time(), **asdict(self)})
 
 
 def through_of(run: RunInfo, name: str) -> Position:
@@ -77,6 +85,7 @@ def read_unread(
                 statements += _note(item, tables, ledger, endpoint.name)
             elif isinstance(item, Rows) and (one := tables.get((item.table.database, item.table.table))) is not None:
                 if not one.names:
+                    rows += count_rows(item)
                     ledger.note(one.number, "keyless", "rows were written, and the table has no key to read them by")
                     continue
                 for key, is_row in zip(touched_keys(one, item), leaves_rows(item), strict=False):

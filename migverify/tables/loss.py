@@ -174,6 +174,11 @@ def _last_reverse(store: ResultStore, digest: str, ledgers: Path | None) -> str:
             f"the store holds no reverse watch that was begun to run on, among its newest {RUNS_SEARCHED:,} runs",
             hint=START_REVERSE,
         )
+    return best_reverse(store, runs, digest, ledgers).run_id
+
+
+def best_reverse(store: ResultStore, runs: Sequence[RunInfo], digest: str, ledgers: Path | None) -> RunInfo:
+    """Return of some reverse watches, newest first, the newest that is alive, or else that has read something."""
 
     def rank(run: RunInfo) -> tuple[bool, bool, bool]:
         # A watch that was refused at its start is the newest run, and knows nothing.
@@ -181,7 +186,7 @@ def _last_reverse(store: ResultStore, digest: str, ledgers: Path | None) -> str:
         is_alive = writer is not None and writer.is_alive
         return run.plan_hash == digest, is_alive, ledgers is None or has_read(ledgers / f"watch-{run.run_id}.db")
 
-    return max(runs, key=rank).run_id
+    return max(runs, key=rank)
 
 
 def find_loss(

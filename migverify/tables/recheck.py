@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
 
 from migverify.errors import PlanError
-from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, Verdict
+from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, TableResult, Verdict
 from migverify.store.results import ResultStore, named_run
+from migverify.tables.tasks import PairPlan
+from migverify.tables.watch_status import Base
 
 CHUNKS_AT_ONCE = 1000
 
@@ -70,6 +72,21 @@ def proof_run(
     return info
 
 
+def rests_on(run: RunInfo) -> str:
+    """Return which run another one rests on, and where it may have proved less than all, what to do about it."""
+    kind = "watch" if run.facts.get("watch") else "verification"
+    state = f"ended {run.verdict}" if run.finished is not None else "has not ended"
+    text = f"it rests on run {run.run_id}, a {kind} that {state}"
+    if run.verdict is Verdict.MATCH:
+        return text
+    return f"{text}: tables that it did not prove stay INCONCLUSIVE; {read_again(run.run_id)}"
+
+
+def read_again(run_id: str) -> str:
+    """Return how the tables are proved that a run did not prove."""
+    return f"read them again by migverify tables verify --recheck {run_id}, and begin a watch --since that run"
+
+
 def refuse_other(run: RunInfo, digest: str, hint: str) -> None:
     """Refuse a run whose configuration compared something else; raises PlanError with what to do about it."""
     if run.plan_hash != digest:
@@ -90,6 +107,55 @@ def carried_from(store: ResultStore, run: RunInfo) -> list[RunInfo]:
     while before := runs[-1].facts.get("rechecks"):
         runs.append(store.load_run(str(before)))
     return runs
+
+
+def bases_of(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan]) -> dict[int, Base]:
+    """Return what the newest of the runs says of each pair; a recheck has results of what it read again alone."""
+    if not runs:
+        return {}
+    results: dict[str, Base] = {}
+    origins = _Origins(store)
+    for run in reversed(_proofs(runs)):
+        for result in store.table_results(run.run_id):
+            # Of a watch that started alone, only the written rows were compared.
+            whole = not run.facts.get("watch") or result.details.get("whole")
+            results[result.pair] = origins.base(run.run_id, result) if whole else Base()
+    missing = Base(runs[0].run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
+    return {number: results.get(pair.id, missing) for number, pair in enumerate(pairs)}
+
+
+class _Origins:
+    """Finds the run in which a pair was not proved first: a watch that rests on it repeats its reasons."""
+
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
+        self._results: dict[str, dict[str, TableResult]] = {}
+
+    def base(self, run_id: str, result: TableResult) -> Base:
+        """Return what a run says of a pair, with the reasons of the run that it rests on where that proved less."""
+        origin, first = run_id, result
+        while first.verdict is Verdict.INCONCLUSIVE and (before := str(first.details.get("since_run") or "")):
+            earlier = self._of(before).get(result.pair)
+            if earlier is None or earlier.verdict is not Verdict.INCONCLUSIVE:
+                break
+            origin, first = before, earlier
+        rests = "" if origin == run_id else origin
+        return Base(run_id, result.verdict, "; ".join(first.reasons), rests)
+
+    def _of(self, run_id: str) -> dict[str, TableResult]:
+        if run_id not in self._results:
+            self._results[run_id] = {result.pair: result for result in self._store.table_results(run_id)}
+        return self._results[run_id]
+
+
+def newest_plans(runs: Sequence[RunInfo]) -> dict[str, RunInfo]:
+    """Return for each pair the first of the runs, newest first, that planned it."""
+    return {pair: run for run in reversed(_proofs(runs)) for pair in planned_pairs(run)}
+
+
+def _proofs(runs: Sequence[RunInfo]) -> list[RunInfo]:
+    """Return the first run, and the later ones that are no watch: its MATCH may be that of the written rows alone."""
+    return [*runs[:1], *(run for run in runs[1:] if not run.facts.get("watch"))]
 
 
 def carry_over(store: ResultStore, old: str, new: str, pair: str) -> int:

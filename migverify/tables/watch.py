@@ -22,9 +22,10 @@ from migverify.errors import EndpointError, MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, KeyText, TableResult
 from migverify.store.results import ResultStore
 from migverify.tables.diff import PairReader
+from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.sweep import Sweep
 from migverify.tables.tasks import PairPlan, Rules
-from migverify.tables.watch_check import Checked, CheckMoment, check
+from migverify.tables.watch_check import Checked, CheckMoment, check, transition_text
 from migverify.tables.watch_identity import Identities, Watched, hidden_cascades, identities_of, is_table
 from migverify.tables.watch_origin import FeedOrigin
 from migverify.tables.watch_ranges import RangeReads, Replan
@@ -36,7 +37,6 @@ from migverify.tables.watch_status import (
     is_proved_to,
     status_of,
     table_result,
-    transition_text,
 )
 from migverify.tables.watch_versions import PastReads, check_versions
 from migverify.watch.applied import applied_ordinals
@@ -131,8 +131,9 @@ class TablesWatch:
         self.on_status(status)
 
     def _keep_reasons(self, status: TablesStatus) -> None:
-        """Keep why the watch is not sure of itself for who reads the ledger beside it."""
+        """Keep what is known, and why the watch is not sure of itself, for who reads the ledger beside it."""
         self.ledger.keep(STREAM_REASONS, json.dumps(status.reasons, ensure_ascii=False))
+        self.ledger.keep(LAST_STATUS, LastStatus.of(status).as_text())
 
     def due(self, began: float) -> float:
         """Return the seconds until the streams and the target are asked again."""

@@ -13,14 +13,13 @@ from migverify.db.pool import SessionPool
 from migverify.db.server_state import binary_logs
 from migverify.db.session import Session
 from migverify.errors import ChangeError
-from migverify.model import LiveState, RunInfo, Verdict
+from migverify.model import LiveState, RunInfo
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables
-from migverify.tables.recheck import carried_from, planned_pairs
+from migverify.tables.recheck import carried_from, newest_plans, planned_pairs
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched, identities_of
-from migverify.tables.watch_status import Base
 from migverify.tables.watch_streams import position_of_run
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
@@ -128,34 +127,10 @@ def _catch_up(run: RunInfo, stream: Stream, session: Session, secrets: Secrets, 
     return CatchUp(begin, stream.changes.ordinal(stream.changes.head(session)))
 
 
-def bases_of(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan]) -> dict[int, Base]:
-    """Return what the newest of the runs says of each pair; a recheck has results of what it read again alone."""
-    if not runs:
-        return {}
-    results: dict[str, Base] = {}
-    for run in reversed(_proofs(runs)):
-        for result in store.table_results(run.run_id):
-            # Of a watch that started alone, only the written rows were compared.
-            whole = not run.facts.get("watch") or result.details.get("whole")
-            results[result.pair] = Base(run.run_id, result.verdict, "; ".join(result.reasons)) if whole else Base()
-    missing = Base(runs[0].run_id, Verdict.INCONCLUSIVE, "it was not verified in that run")
-    return {number: results.get(pair.id, missing) for number, pair in enumerate(pairs)}
-
-
-def _newest(runs: Sequence[RunInfo]) -> dict[str, RunInfo]:
-    """Return for each pair the first of the runs, newest first, that planned it."""
-    return {pair: run for run in reversed(_proofs(runs)) for pair in planned_pairs(run)}
-
-
-def _proofs(runs: Sequence[RunInfo]) -> list[RunInfo]:
-    """Return the first run, and the later ones that are no watch: its MATCH may be that of the written rows alone."""
-    return [*runs[:1], *(run for run in runs[1:] if not run.facts.get("watch"))]
-
-
 def seed(pairs: Sequence[Watched], ledger: Ledger, store: ResultStore, base: RunInfo) -> None:
     """Put every row that the run left open into the ledger: it is read again until it is equal or diverged."""
     states = [LiveState.DIVERGED.value, LiveState.HOT.value, LiveState.UNCONFIRMED.value]
-    runs = _newest(carried_from(store, base))
+    runs = newest_plans(carried_from(store, base))
     for watched in {w.number: w for w in pairs}.values():
         run = runs.get(watched.pair.id)
         if not watched.names or run is None:
@@ -191,6 +166,6 @@ def identities_known(
     """Return which table each name meant when the rows were compared that the watch starts from, as far as is known."""
     if not begun:
         return {number: prepared.identities.get(pair.id, {}) for number, pair in enumerate(pairs)}
-    plans = _newest(begun)
+    plans = newest_plans(begun)
     stored = {pair: planned_pairs(run)[pair].get("identities") for pair, run in plans.items()}
     return {number: identities_of(stored[pair.id] or {}) for number, pair in enumerate(pairs) if stored.get(pair.id)}

@@ -10,6 +10,7 @@ neither side changed it for the settle time.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ from migverify.tables.confirm import read_of
 from migverify.tables.diff import PairReader, compare_lists, list_diffs, read_rows, rows_at_once
 from migverify.watch.ledger import KeyState, LedgerKey
 from migverify.watch.lifecycle import Criteria, Finding, Read, advance, read_once
+from migverify.watch.stream import SourceProgress
 from migverify.watch.touched import form_of
 
 MOST_WAIT = 30.0
@@ -196,3 +198,19 @@ def _with_columns(reader: PairReader, diff: RowDiff) -> RowDiff | None:
 def _converged(reader: PairReader, entry: LedgerKey) -> RowDiff:
     return RowDiff(reader.pair.id, entry.key, DiffKind.VALUE_DIFFERS, LiveState.CONVERGED,
                    source_checksum=entry.source_sum, target_checksum=entry.target_sum)  # fmt: skip
+
+
+def transition_text(entry: LedgerKey, diff: RowDiff, source: SourceProgress, now: float) -> str:
+    """Return the JSON record of a key that became diverged, or equal again."""
+    return json.dumps(
+        {
+            "key": list(entry.key), "state": diff.state.value, "kind": diff.kind.value,
+            "touched_at": source.shown(entry.ordinal) if entry.ordinal else None,
+            "touches": entry.touches, "reads": entry.reads + 1,
+            "first_touched": entry.first, "at": now,
+            "source_checksum": diff.source_checksum, "target_checksum": diff.target_checksum,
+            "stream_read_to": str(source.position) if source.position else None,
+            "target_applied": source.shown(source.applied) if source.applied else None,
+            "origin": entry.origin or "stream",
+        }
+    )  # fmt: skip

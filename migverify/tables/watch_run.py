@@ -17,15 +17,15 @@ from migverify.errors import PlanError, UsageError
 from migverify.model import RunInfo, StoredKind
 from migverify.sql.catalog import read_names
 from migverify.store.results import ResultStore
-from migverify.tables.handover import THROUGH, read_unread
+from migverify.tables.handover import HAND_OVER, THROUGH, read_unread
+from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
-from migverify.tables.recheck import carried_from, proof_run, refuse_other
+from migverify.tables.recheck import bases_of, carried_from, proof_run, refuse_other, rests_on
 from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_begin import (
-    bases_of,
     identities_known,
     read_by_file,
     record_converged,
@@ -85,6 +85,7 @@ def watch_tables(
     folder: Path,
     *,
     on_start: Callable[[str], None] = lambda _: None,
+    on_base: Callable[[str], None] = lambda _: None,
     on_status: Callable[[TablesStatus], None] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> TablesStatus:
@@ -94,6 +95,8 @@ def watch_tables(
     ----------
     folder
         Where ledgers lie: one file a watch, named by its run.
+    on_base
+        Takes in words which run it rests on.
     stop
         Says that the watch is to end after what it is doing.
 
@@ -120,6 +123,8 @@ def watch_tables(
             **({"sweep": minutes} if (minutes := sweep_minutes(config, request, None)) else {}),
         })  # fmt: skip
     on_start(run.run_id)
+    if base is not None:
+        on_base(rests_on(base))
     with (
         run.interruptible(), closing(SessionPool(secrets)) as pool,
         closing(Ledger(folder / f"watch-{run.run_id}.db")) as ledger,
@@ -129,7 +134,8 @@ def watch_tables(
         if base is not None and not ledger.progress():
             seed(watch.pairs, ledger, store, base)
         if base is not None and base.facts.get("watch") and not base.facts.get("reverse") and not ledger.progress():
-            read_unread(config, secrets, base, watched_pairs(config, list(prepared.pairs())), pool, ledger)
+            unread = read_unread(config, secrets, base, watched_pairs(config, list(prepared.pairs())), pool, ledger)
+            ledger.keep(HAND_OVER, unread.as_text(base.run_id))
         if resumed is not None:
             record_converged(watch.pairs, ledger, store, run.run_id)
         watch.on_status = on_status
@@ -296,5 +302,6 @@ def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus, prepare
         "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],
         THROUGH: {s.stream.endpoint.name: asdict(s.position) for s in read if s.position is not None},
         BEGAN: {name: facts["position"] for name, facts in prepared.facts.items()},
+        LAST_STATUS: LastStatus.of(status).as_text(),
         **({"old_side": asdict(status.old_side)} if status.old_side is not None else {}),
     })  # fmt: skip

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from migverify.changes.positions import shown_timestamp, tso_time
+from migverify.changes.positions import parse_position, shown_timestamp, tso_time
 from migverify.exposition import VERDICTS, Metric
-from migverify.model import NotCovered, RowDiff, TableResult, Verdict
+from migverify.exposition import number as sample_value
+from migverify.model import NotCovered, TableResult, Verdict
 from migverify.tables.outcome import pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import plan_digest
 from migverify.tables.sweep import Sweep, SweepStatus, sweep_blind_spots, sweep_gaps, sweep_status
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import Watched
-from migverify.watch.ledger import NO_PAIR, OTHER_SERVER, LedgerKey, PairCounts
+from migverify.watch.ledger import NO_PAIR, OTHER_SERVER, PairCounts
 from migverify.watch.old_side import OldSideStatus
 from migverify.watch.status import WatchStatus, gauges
 from migverify.watch.stream import SourceProgress
@@ -46,11 +47,15 @@ class WatchRules:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What was known of a pair before the watch: the run it starts from, or None for a watch that starts alone."""
+    """What was known of a pair before the watch: the run it starts from, or None for a watch that starts alone.
+
+    ``rests_on`` is the earlier run whose ``reason`` it is, empty where it is that run's own.
+    """
 
     run_id: str | None = None
     verdict: Verdict | None = None
     reason: str = ""
+    rests_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,7 @@ class TablesStatus(WatchStatus):
                 f"lag {source.lag_seconds:.1f} s / {source.lag_transactions:,} transactions")  # fmt: skip
             said.append(f"{source.name} read to {source.read or '?'}, {lag}")
         if self.old_side is not None and self.old_side.total:
-            said.append(f"{self.old_side.total:,} findings of writes on {self.old_side.source}")
+            said.append(f"{self.old_side.findings} of writes on {self.old_side.source}")
         proved, diverged = sum(t.keys for t in self.tables), sum(t.diverged for t in self.tables)
         return "; ".join([*said, f"{proved:,} keys proved, {opened:,} open, {diverged:,} diverged"])
 
@@ -163,6 +168,13 @@ class TablesStatus(WatchStatus):
         ages = [table.oldest_seconds for table in self.tables if table.oldest_seconds is not None]
         oldest = f", oldest {max(ages):.0f} seconds" if ages else ""
         return f"rollback {self.verdict.value} as of {self.as_of or 'no place yet'}, {opened:,} keys open{oldest}"
+
+    @property
+    def as_of_time(self) -> float | None:
+        """Unix time of ``as_of`` where it is a timestamp of TiDB; a place in a binlog has none."""
+        if not (self.reverse and self.as_of):
+            return None
+        return tso_time(parse_position(self.as_of.partition(" ")[0]).offset)
 
     def covered(self) -> str:
         """Return which rows the verdict is about."""
@@ -178,6 +190,10 @@ class TablesStatus(WatchStatus):
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the gauges of streams and tables."""
+        direction = {"direction": "reverse" if self.reverse else "forward", "run": self.run_id}
+        yield Metric(f"{self.prefix}_info", "1; which direction this is, and its run.", [(direction, "1")])
+        yield Metric(f"{self.prefix}_as_of_seconds", "Unix time up to which a rollback is proved; NaN: none, forward.",
+                     [({}, sample_value(self.as_of_time))])  # fmt: skip
         yield from gauges(self.prefix, "source", self.sources, (
             ("lag_seconds", "lag_seconds", "How far the target is behind what was read, by time."),
             ("lag_transactions", "lag_transactions", "How far the target is behind what was read, by transactions."),
@@ -370,12 +386,15 @@ def _as_of(facts: WatchFacts) -> str:
     places = []
     for number, progress in enumerate(facts.sources):
         opened = [since[number] for since in facts.since.values() if number in since]
-        places.append(_through(progress, min(opened, default=None)))
+        places.append(_through(progress, min(opened, default=None), reverse=facts.limits.reverse))
     return " ".join(places) if all(places) else ""
 
 
-def _through(progress: SourceProgress, since: int | None) -> str:
-    """Return the place up to which all writes are proved: what was read and applied, before the first open key."""
+def _through(progress: SourceProgress, since: int | None, *, reverse: bool) -> str:
+    """Return the place up to which all writes are proved: what was read and applied, before the first open key.
+
+    Every number before the timestamp of an open key is a timestamp; in a binlog only some offsets are places.
+    """
     applied = progress.applied
     if progress.position is None or applied is None or since == 0:
         return ""
@@ -383,7 +402,7 @@ def _through(progress: SourceProgress, since: int | None) -> str:
         return progress.shown(progress.ordinal)
     bound = min(applied, progress.ordinal)
     if since is not None and bound >= since - 1:
-        return f"before {progress.shown(since)}"
+        return progress.shown(since - 1) if reverse else f"before {progress.shown(since)}"
     return progress.shown(bound)
 
 
@@ -411,7 +430,9 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
         gaps.append(f"run {base.run_id} found differences; none of them is left now: verify the table again")
     verdict = verdict_of(mismatches, [*gaps, *stream_gaps])
     since = facts.since.get(number, {})
-    through = " ".join(_through(progress, since.get(n)) for n, progress in enumerate(facts.sources))
+    through = " ".join(
+        _through(progress, since.get(n), reverse=facts.limits.reverse) for n, progress in enumerate(facts.sources)
+    )
     age = None
     if facts.sweep is not None:
         oldest = facts.sweep.of(number).oldest if number in facts.sweep.numbers else None
@@ -428,7 +449,11 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
 def _table_gaps(base: Base, notes: Sequence[tuple[str, str]], comparing: str) -> list[str]:
     gaps = []
     if base.run_id is not None and base.verdict is not Verdict.MATCH and base.verdict is not Verdict.MISMATCH:
-        gaps.append(f"run {base.run_id} did not prove this table: {base.reason or 'no result'}")
+        rests = f", as it rests on run {base.rests_on}" if base.rests_on else ""
+        gaps.append(
+            f"run {base.run_id} did not prove this table{rests}: {base.reason or 'no result'} "
+            f"(migverify tables verify --recheck {base.run_id} reads it again)"
+        )
     for kind, text in notes:
         if kind == "stale":
             gaps.append(f"it may hold other rows since it was compared: {text} ({comparing})")
@@ -473,19 +498,3 @@ def table_result(status: TableStatus, pair: PairPlan, base: Base, diffs: Mapping
     return pair_result(
         pair, status.verdict, status.reasons, diffs, seconds, details, not_covered=() if status.whole else (alone,)
     )
-
-
-def transition_text(entry: LedgerKey, diff: RowDiff, source: SourceProgress, now: float) -> str:
-    """Return the JSON record of a key that became diverged, or equal again."""
-    return json.dumps(
-        {
-            "key": list(entry.key), "state": diff.state.value, "kind": diff.kind.value,
-            "touched_at": source.shown(entry.ordinal) if entry.ordinal else None,
-            "touches": entry.touches, "reads": entry.reads + 1,
-            "first_touched": entry.first, "at": now,
-            "source_checksum": diff.source_checksum, "target_checksum": diff.target_checksum,
-            "stream_read_to": str(source.position) if source.position else None,
-            "target_applied": source.shown(source.applied) if source.applied else None,
-            "origin": entry.origin or "stream",
-        }
-    )  # fmt: skip

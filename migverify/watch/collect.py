@@ -102,7 +102,7 @@ class ChangeCollector:
             source, taken = self.sources[reading.number], reading.reader.take()
             reading.failure = taken.failure
             if taken.failure is not None and reading.until is None:
-                source.failure = taken.failure.message
+                source.failure = taken.failure.line
             if taken.position is None:
                 continue
             for finding in taken.findings:

@@ -103,6 +103,19 @@ def has_read(path: Path) -> bool:
         return False
 
 
+def read_state(path: Path, kind: str) -> str | None:
+    """Return what a watch keeps of itself under a kind (``Ledger.keep``); None where no ledger can be read."""
+    if not path.is_file():
+        return None
+    try:
+        uri = f"file:{quote(str(path.resolve()))}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
+            row = db.execute("SELECT text FROM state WHERE kind=?", (kind,)).fetchone()
+    except (OSError, sqlite3.Error):
+        return None
+    return None if row is None else str(row[0])
+
+
 def _written(path: Path) -> float:
     """Return when the file was written last; what is not in it yet is in its log, which an idle reader leaves empty."""
     log = path.with_name(path.name + "-wal")

@@ -56,15 +56,21 @@ class OldSideStatus:
         """How many changes of others were found."""
         return sum(self.written.values())
 
+    @property
+    def findings(self) -> str:
+        """How many changes of others were found, in words."""
+        return "1 finding" if self.total == 1 else f"{self.total:,} findings"
+
     def lines(self) -> list[str]:
         """Return what the last lines of a status say."""
         found = []
         if self.total:
             kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.written.items())
             least = "at least " if self.at_least else ""
-            found.append(f"written on {self.source} by another than the feed: {least}{self.total:,} findings ({kinds})")
+            found.append(f"written on {self.source} by another than the feed: {least}{self.findings} ({kinds})")
         if self.circles:
-            found.append(f"{self.circles:,} keys go in circles: what the feed brings to {self.source} is carried back")
+            keys = "1 key goes" if self.circles == 1 else f"{self.circles:,} keys go"
+            found.append(f"{keys} in circles: what the feed brings to {self.source} is carried back")
         if self.not_seen:
             since = f" after {self.read}" if self.read else ""
             found.append(f"writes of others on {self.source}{since} are not seen: {self.not_seen}")

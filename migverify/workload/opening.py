@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, timedelta, timezone, tzinfo
+from datetime import UTC, tzinfo
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from migverify.config import zones
 from migverify.errors import ChangeError, UsageError
 from migverify.workload.formats.audit import Audit
 from migverify.workload.formats.das import ActivityStream
@@ -23,7 +22,6 @@ from migverify.workload.lines import open_log, shown_path, size_of
 from migverify.workload.model import CaptureFormat
 from migverify.workload.parts import CaptureInput
 
-_OFFSET = re.compile(r"([+-])(\d\d):(\d\d)")
 HEAD_BYTES = 64 << 10
 SURE = 0.5
 """From this likelihood on a file is read as the likeliest format; below, the user has to name it."""
@@ -45,16 +43,10 @@ def zone_of(name: str) -> tzinfo:
     UsageError
         there is no such zone.
     """
-    offset = _OFFSET.fullmatch(name)
-    if offset is not None and int(offset[2]) < 15 and int(offset[3]) < 60:
-        minutes = int(offset[2]) * 60 + int(offset[3])
-        return timezone(timedelta(minutes=-minutes if offset[1] == "-" else minutes))
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise UsageError(
-            f"there is no time zone {name!r}.", hint="Name one like Europe/Berlin, or an offset like +08:00."
-        ) from error
+        return zones.find_zone(name)
+    except ValueError as error:
+        raise UsageError(f"{error}.", hint=zones.ZONE_HINT) from error
 
 
 def open_format(name: str, path: str, port: int, zone: tzinfo = UTC) -> CaptureFormat:

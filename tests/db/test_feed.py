@@ -229,6 +229,10 @@ FAULTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.attack(
+    "lab feed", "each fault of the feed is switched on",
+    "exactly the rows that it records differ, by a verification of all rows",
+)  # fmt: skip
 @pytest.mark.parametrize(("fault", "least"), FAULTS)
 def test_a_fault_leaves_what_it_records(mirrored: Databases, tmp_path: Path, fault: str, least: int) -> None:
     mirrored.both("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(40), b VARCHAR(40), at TIMESTAMP NULL)")
@@ -291,6 +295,10 @@ def test_a_client_that_writes_to_the_old_side(mirrored: Databases, tmp_path: Pat
         assert_only(tmp_path, mirrored, running.standing())
 
 
+@pytest.mark.attack(
+    "lab feed", "writers commit on threads while watermarks are sent",
+    "no watermark is ahead of a commit that follows it",
+)  # fmt: skip
 def test_writers_on_threads_never_see_a_watermark_ahead_of_them(mirrored: Databases, tmp_path: Path) -> None:
     mirrored.both("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     commits: list[int] = []

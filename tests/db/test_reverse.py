@@ -116,6 +116,11 @@ FOUND_BY_KEY = [
 FOUND_BY_THE_SWEEP = ["message-lost:every=60", "split-partition:every=40"]
 
 
+@pytest.mark.attack(
+    "reverse",
+    "a feed to the source loses messages or rows behind its checkpoint, reorders them, alters a time zone or a text",
+    "MISMATCH with exactly the keys and columns that differ; what left no message is found by the sweep",
+)  # fmt: skip
 @pytest.mark.parametrize("fault", FOUND_BY_KEY + FOUND_BY_THE_SWEEP)
 def test_each_fault_of_the_feed_is_found_with_key_and_column(opened: Databases, tmp_path: Path, fault: str) -> None:
     with followed(opened, tmp_path, fault, out="files") as (fed, config):
@@ -137,6 +142,10 @@ def test_each_fault_of_the_feed_is_found_with_key_and_column(opened: Databases, 
     assert {(key, columns) for _, key, columns in diffs(config, watching.run)} == standing
 
 
+@pytest.mark.attack(
+    "reverse", "messages come twice, or out of order across keys",
+    "MATCH: a feed may do that",
+)  # fmt: skip
 @pytest.mark.parametrize("fault", ["message-duplicated:every=7", "across-keys:every=9"])
 def test_what_a_feed_may_do_is_no_difference(opened: Databases, tmp_path: Path, fault: str) -> None:
     with followed(opened, tmp_path, fault) as (fed, config):
@@ -151,6 +160,10 @@ def test_what_a_feed_may_do_is_no_difference(opened: Databases, tmp_path: Path, 
     assert (code, status["verdict"], reasons(status)) == (0, "MATCH", "")
 
 
+@pytest.mark.attack(
+    "reverse", "the feed stalls with writes under way",
+    "INCONCLUSIVE, no key is called diverged",
+)  # fmt: skip
 def test_a_feed_that_stalls_is_lag_and_never_a_mismatch(opened: Databases, tmp_path: Path) -> None:
     with followed(opened, tmp_path, "stalled:at=20") as (fed, config):
         watching = Watching(config, "--reverse", "--since", verified(config))
@@ -164,6 +177,10 @@ def test_a_feed_that_stalls_is_lag_and_never_a_mismatch(opened: Databases, tmp_p
     assert "the source has applied" in reasons(status)
 
 
+@pytest.mark.attack(
+    "reverse", "a column is added on the target, and the DDL is not carried",
+    "never MATCH; the column is named",
+)  # fmt: skip
 def test_a_ddl_that_was_not_carried_is_seen(opened: Databases, tmp_path: Path) -> None:
     with followed(opened, tmp_path, "ddl-not-carried:every=1") as (fed, config):
         watching = Watching(config, "--reverse", "--since", verified(config))
@@ -175,6 +192,10 @@ def test_a_ddl_that_was_not_carried_is_seen(opened: Databases, tmp_path: Path) -
     assert status["verdict"] in ("MISMATCH", "INCONCLUSIVE")
 
 
+@pytest.mark.attack(
+    "reverse", "an old client writes the source after the target was opened",
+    "MISMATCH with key and column, by the sweep",
+)  # fmt: skip
 def test_a_writer_that_was_left_on_the_old_side_is_found(opened: Databases, tmp_path: Path) -> None:
     with followed(opened, tmp_path) as (fed, config):
         settings = yaml.safe_load(config.read_text())
@@ -190,6 +211,10 @@ def test_a_writer_that_was_left_on_the_old_side_is_found(opened: Databases, tmp_
     assert diffs(config, watching.run) == {(f"{opened.name}.pay", ("7",), ("note",))}
 
 
+@pytest.mark.attack(
+    "reverse", "a client writes the source between the end of the forward watch and the reverse one",
+    "its keys are read: MISMATCH",
+)  # fmt: skip
 def test_from_forward_to_reverse_nothing_lies_unread(opened: Databases, tmp_path: Path) -> None:
     """A client writes the source after the forward watch has ended: the reverse watch reads its keys."""
     with followed(opened, tmp_path) as (fed, config):
@@ -201,12 +226,25 @@ def test_from_forward_to_reverse_nothing_lies_unread(opened: Databases, tmp_path
         opened.source("UPDATE pay SET note='too late' WHERE id=3")
         watching = Watching(config, "--reverse", "--since", forward)
         found = watching.wait_for(lambda s: sum(t["diverged"] for t in s["tables"]) == 1)
+        code, out, err = migverify("status", "--json", "--config", str(config))
+        both = json.loads(out)["directions"]
         write(fed, opened, 20)
         watching.stop()
     assert found["verdict"] == "MISMATCH"
     assert diffs(config, watching.run) == {(f"{opened.name}.pay", ("3",), ("note",))}
+    assert (code, both["forward"]["run"], both["forward"]["verdict"]) == (0, forward, "MATCH"), err
+    assert (both["reverse"]["run"], both["reverse"]["state"]) == (watching.run, "alive")
+    assert (both["reverse"]["verdict"], both["reverse"]["diverged"]) == ("MISMATCH", 1)
+    assert both["forward"]["as_of"].partition(":")[0].rpartition(".")[2].isdigit(), "a place in the binlog"
+    # The key before the update and after it.
+    assert (both["hand_over"]["verdict"], both["hand_over"]["unread_rows"]) == ("MISMATCH", 2)
+    assert migverify("status", "--config", str(config))[0] == 0
 
 
+@pytest.mark.attack(
+    "reverse", "the topic of another cluster is read, whose watermarks move on",
+    "INCONCLUSIVE: the marker of the watch never comes",
+)  # fmt: skip
 def test_the_topic_of_another_cluster_is_not_taken_for_this_one(opened: Databases, tmp_path: Path) -> None:
     """Its watermarks move on, and the marker of the watch never comes."""
     with followed(opened, tmp_path) as (fed, config):

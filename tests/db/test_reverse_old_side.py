@@ -139,6 +139,10 @@ def test_a_feed_that_begins_again_before_its_checkpoint_is_no_finding(opened: Da
     assert (findings(last), last["old_side"]["not_seen"], last["verdict"]) == ([], "", "MATCH"), last["old_side"]
 
 
+@pytest.mark.attack(
+    "reverse", "a client writes the source, and the target overwrites the row later",
+    "named with key and place, also when the row is equal again",
+)  # fmt: skip
 def test_a_client_that_writes_the_source_is_found_with_its_key(opened: Databases, tmp_path: Path) -> None:
     with followed(opened, tmp_path) as (fed, config), watched(config) as watching:
         write(fed, opened, 50)
@@ -163,6 +167,10 @@ def test_a_client_that_writes_the_source_is_found_with_its_key(opened: Databases
     assert found in out
 
 
+@pytest.mark.attack(
+    "reverse", "both sides update one key, insert one id, and take ids from one range",
+    "each is a finding of its own kind",
+)  # fmt: skip
 def test_a_key_that_both_sides_write_is_a_collision(opened: Databases, tmp_path: Path) -> None:
     table = f"{opened.name}.pay"
     with followed(opened, tmp_path) as (fed, config), watched(config) as watching:
@@ -181,6 +189,10 @@ def test_a_key_that_both_sides_write_is_a_collision(opened: Databases, tmp_path:
     assert found == {"collision: key 9", "same id: key 777", "id ranges: both sides insert"}
 
 
+@pytest.mark.attack(
+    "reverse", "the forward feed was not stopped: rows go in circles",
+    "named as circles, not as writes",
+)  # fmt: skip
 def test_rows_that_go_in_circles_are_found(opened: Databases, tmp_path: Path) -> None:
     options = ReplicatorOptions(opened.pair.target, (opened.name,), name=f"forward-{opened.name}")
     with followed(opened, tmp_path) as (_, config), watched(config) as watching:

@@ -21,7 +21,7 @@ from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
 from tests.db.chromium import Browser, Page
 from tests.unit.runbook_places import data_of, rewrite
-from tests.unit.runbook_stories import Story, in_freeze, lost, with_loss_guard
+from tests.unit.runbook_stories import Story, answered, in_both_directions, in_freeze, lost, with_loss_guard
 
 pytestmark = pytest.mark.db
 _K = EventKind
@@ -141,6 +141,26 @@ def test_the_loss_of_a_rollback_is_beside_the_moment_to_decide(browser: Browser,
     assert page.ask(f"getComputedStyle({LOSS}.querySelector('s')).textDecorationLine") == "line-through"
     assert "bad" in page.ask(f"{LOSS}.className")
     calm(page, server)
+
+
+def test_both_directions_are_one_view(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    story = in_both_directions(tmp_path)
+    server = serve(story)
+    page = opened(browser, server)
+    page.until("document.querySelectorAll('#directions li').length === 3")
+    assert page.text("#directions li[data-direction=forward] .chip").strip().endswith("not asked")
+    answered(story, armed="fail")
+    page.until("document.querySelector('#directions li.alert') !== null")
+    assert "2 rows" in page.text("#directions li.alert")
+    assert page.ask("document.querySelector('#directions li.alert').dataset.direction") == "hand-over"
+    assert "as of binlog.000412:8812" in page.text("#directions li[data-direction=forward]")
+    assert "as of tso:462190000000000000" in page.text("#directions li[data-direction=reverse]")
+    calm(page, server)
+
+
+def test_a_run_that_asks_about_no_direction_shows_none(browser: Browser, serve: Serve, tmp_path: Path) -> None:
+    page = opened(browser, serve(in_freeze(tmp_path)))
+    assert page.ask("document.getElementById('directions').hidden") is True
 
 
 def test_an_announcement_that_failed_is_red_and_first(browser: Browser, serve: Serve, tmp_path: Path) -> None:

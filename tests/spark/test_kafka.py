@@ -173,8 +173,10 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         KafkaLogin("127.0.0.1:1", username_env="NOT_SET_ANYWHERE").resolve()
     monkeypatch.setattr(carrier, "ANSWER_SECONDS", 0.5)
     login = KafkaLogin("127.0.0.1:1").resolve()
-    with pytest.raises(UnreachableError, match=r"Kafka 127\.0\.0\.1:1 does not answer"):
+    with pytest.raises(UnreachableError, match=r"Kafka 127\.0\.0\.1:1 does not answer \(topic t\)") as caught:
         carrier.bounds(login, ["t"])
+    assert "127.0.0.1:1: Connect to ipv4#127.0.0.1:1 failed: Connection refused" in caught.value.message
+    assert "reverse.carrier.kafka" in caught.value.hint
 
 
 def mark(complete_to: int) -> bytes:

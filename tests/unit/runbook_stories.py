@@ -393,6 +393,38 @@ def with_loss_guard(room: Path, ago: float = 560.0) -> Story:
     return in_freeze(room, ago=ago, book=replace(book, guards=(*book.guards, guard)))
 
 
+def in_both_directions(room: Path, ago: float = 560.0) -> Story:
+    """A run like ``in_freeze`` that asks about verification in both directions, none of them answered yet."""
+    book = cutover(MovedClock(-ago).now().wall)
+    proof = guard_of("proof", Check(action="rollback.proved", arguments={"since": "last"}), 3600, armed_in=("*",))
+    more = (Check(action="tables.drained", arguments={"since": "last"}), Check(action="rollback.armed", arguments={}))
+    steps = tuple(replace(one, expect=(*one.expect, *more)) if one.id == "freeze" else one for one in book.steps)
+    return in_freeze(room, ago=ago, book=replace(book, guards=(*book.guards, proof), steps=steps))
+
+
+def answered(story: Story, armed: str = "pass", proved: str = "pass") -> Story:
+    """Have the gates answer: the forward watch ended MATCH, then the hand-over, then the reverse direction."""
+    place = "tso:462190000000000000 (2026-11-27 01:12:44.310 UTC)"
+    drained = {"run": "20261127T010907-3f0a11", "sources": [{"name": "source", "read": "binlog.000412:8812"}]}
+    checks: list[dict[str, Any]] = [
+        {"action": "tables.drained", "state": "pass", "text": "MATCH", "value": "MATCH", "evidence": drained},
+        {"action": "rollback.armed", "state": armed, "value": "MATCH",
+         "text": "MATCH" if armed == "pass" else "MISMATCH: 2 rows, 0 statements",
+         "evidence": {"run": "20261126T220907-7c11d0", "as_of": {"tso": 1, "time": 1.0, "text": place}}},
+    ]  # fmt: skip
+    story.does(_K.EFFECT, "freeze", outcome="ok", text="exit 0", value=0, effect=True, evidence={})
+    others = [one for one in story.status.definition("freeze").expect if not one.action.startswith(("tables", "rollb"))]
+    checks += [{"action": one.action, "state": "pass", "text": "exit 0", "value": 0} for one in others]
+    if armed == "pass":
+        story.does(_K.EVIDENCE, "freeze", complete=True, checks=checks)
+    else:
+        story.does(_K.FAILED, "freeze", checks=checks, reason="rollback.armed fails")
+    return story.does(
+        _K.GUARD, guard="proof", state=proved, text="MATCH" if proved == "pass" else "INCONCLUSIVE: 3 keys open",
+        value="MATCH", asked=1, due=1, as_of=place,
+    )  # fmt: skip
+
+
 def lost(story: Story, state: str = "pass", *, keys: int = 12, behind: float = 2.0) -> Story:
     """Have the guard say what a rollback would lose, as of ``behind`` seconds ago."""
     at = story.clock.now().wall - behind

@@ -12,12 +12,12 @@ import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from migverify.changes.carriers import exact_json
 from migverify.changes.carriers.base import UndecodableError
+from migverify.config import zones
 from migverify.errors import ConfigError
 from migverify.model import Flavor
 from migverify.sql.definitions import parse_members
@@ -38,7 +38,6 @@ _DECIMAL = re.compile(r"-?\d+(\.\d+)?\Z")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _DATETIME = re.compile(r"(\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})(\.\d{1,6})?\Z")
 _TIME = re.compile(r"-?\d{2,3}:\d{2}:\d{2}(\.\d{1,6})?\Z")
-_OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})\Z")
 _MOST_BYTES = 128  # a DECIMAL has 65 digits, in 28 bytes
 _MOST_SCALE = 255
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
@@ -302,16 +301,10 @@ def _json_number(written: str) -> str:
 @lru_cache(maxsize=64)
 def find_zone(name: str) -> tzinfo:
     """Return a time zone: ``UTC``, ``+09:00`` or a name like ``Asia/Tokyo``; raises ConfigError for anything else."""
-    match = _OFFSET.match(name)
-    if match is not None:
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
-        return timezone(-offset if match[1] == "-" else offset)
     try:
-        return UTC if name == "UTC" else ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ConfigError(
-            f"{name!r} is no time zone", hint="Give UTC, an offset like +09:00, or a name like Asia/Tokyo."
-        ) from error
+        return zones.find_zone(name)
+    except ValueError as error:
+        raise ConfigError(str(error), hint=zones.ZONE_HINT) from error
 
 
 def utc_text(local: str, zone: tzinfo | None, what: str) -> str:

@@ -42,6 +42,9 @@ LONGEST = 256 * 1024 * 1024
 _LENGTH = 8
 _DATA_FILE = re.compile(r"CDC(\d+)\.json\Z")
 _CREATE_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
+_PARTITION_FILE = re.compile(r"(|.*[-_.])([0-9]{1,4})(\.[^0-9]*)\Z")
+_SHOWN = 10
+"""Names of missing files in a message."""
 _SCHEMA_FILE = re.compile(r"schema_(\d+)_\d+\.json\Z")
 
 HEARTBEAT_SECONDS = 1.0
@@ -115,9 +118,10 @@ class MessageFiles:
         Raises
         ------
         ChangeError
-            A file cannot be read, or became shorter or another one.
+            A file cannot be read, or became shorter or another one, or the numbers of the files have a gap.
         """
         del since
+        _refuse_missing_partitions(self._paths)
         marks = None if self._marks is None else FileMarks(self._marks)
         try:
             if marks is not None:
@@ -144,6 +148,35 @@ class MessageFiles:
                 with _readable(self._paths[0]):
                     marks.save()
             yield from rhythm.beats(quiet=quiet)
+
+
+def _refuse_missing_partitions(paths: Sequence[Path]) -> None:
+    """Refuse files that are numbered as partitions where one between them, or beside them on the disk, is not named.
+
+    Its changes would be left out, and its watermarks not be waited for.
+    """
+    numbered: defaultdict[tuple[Path, str, str], dict[int, str]] = defaultdict(dict)
+    for path in paths:
+        if (name := _PARTITION_FILE.match(path.name)) is not None:
+            numbered[path.parent, name[1], name[3]][int(name[2])] = name[2]
+    for (folder, before, after), named in numbered.items():
+        with _readable(folder):
+            there = {
+                int(name[2]): path.name for path in folder.iterdir()
+                if (name := _PARTITION_FILE.match(path.name)) and (name[1], name[3]) == (before, after)
+            }  # fmt: skip
+        digits = len(next(iter(named.values())))
+        between = range(min(named), max(named))
+        missing = sorted({*between, *there} - named.keys())
+        if missing:
+            names = ", ".join(there.get(number, f"{before}{number:0{digits}d}{after}") for number in missing[:_SHOWN])
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+            raise ChangeError(
+                f"{folder}: partition files are missing: {names}{more}; named are {len(named)} of "
+                f"{before}<number>{after}",
+                hint="Name every partition file of the changefeed (reverse.carrier.files, --file); files that are none "
+                "of its partitions belong into another folder.",
+            )
 
 
 def _parsed(parser: Parser, path: Path, messages: Iterator[Parts | Reject | AtEnd]) -> Iterator[CarriedItem | AtEnd]:

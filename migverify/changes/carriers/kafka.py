@@ -24,6 +24,10 @@ ANSWER_SECONDS = 30.0
 _POLL_SECONDS = 0.1  # a batch waits that long for its last message
 _BATCH = 500
 
+_UNANSWERED_HINT = (
+    "Check the servers (the broker runs, and can be reached from here under this name) and the security settings: "
+    "those of reverse.carrier.kafka, or --kafka and its options."
+)
 _PLAIN = {"servers": "bootstrap.servers", "security_protocol": "security.protocol",
           "sasl_mechanism": "sasl.mechanism", "ca_file": "ssl.ca.location"}  # fmt: skip
 _FROM_ENVIRONMENT = {"username_env": "sasl.username", "password_env": "sasl.password"}
@@ -59,10 +63,27 @@ class KafkaSettings:
     settings: dict[str, str] = field(repr=False)
 
 
-def connect(login: KafkaSettings, *, aborted: bool = False) -> Consumer:
+class BrokerErrors:
+    """What the client library said last of each broker that it could not use: its own errors name none of them."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take an error of the library: ``host:port/id: reason (after ...)``."""
+        broker, _, reason = error.str().partition(": ")
+        if reason:
+            self._last[broker.rpartition("/")[0] or broker] = reason.partition(" (after ")[0]
+
+    def text(self) -> str:
+        """Return the brokers with their reasons; empty where nothing was said."""
+        return "; ".join(f"{broker}: {reason}" for broker, reason in sorted(self._last.items()))
+
+
+def connect(login: KafkaSettings, *, aborted: bool = False, errors: BrokerErrors | None = None) -> Consumer:
     """Return a consumer that belongs to no group's offsets; ConfigError without the package or for wrong settings.
 
-    ``aborted`` gives messages of aborted transactions too.
+    ``aborted`` gives messages of aborted transactions too. ``errors`` takes what the brokers said when it is polled.
     """
     try:
         from confluent_kafka import Consumer, KafkaException
@@ -81,6 +102,7 @@ def connect(login: KafkaSettings, *, aborted: bool = False) -> Consumer:
         "allow.auto.create.topics": False,
         "queued.max.messages.kbytes": 16384,
         "log_level": 2,
+        **({"error_cb": errors} if errors is not None else {}),
     }
     try:
         return Consumer(settings)
@@ -100,8 +122,8 @@ def bounds(login: KafkaSettings, topics: Sequence[str]) -> dict[tuple[str, int],
     """
     from confluent_kafka import KafkaException, TopicPartition
 
-    found = {}
-    with closing(connect(login)) as consumer:
+    found, errors, topic = {}, BrokerErrors(), ""
+    with closing(connect(login, errors=errors)) as consumer:
         try:
             for topic in topics:
                 described = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
@@ -112,7 +134,7 @@ def bounds(login: KafkaSettings, topics: Sequence[str]) -> dict[tuple[str, int],
                     here = TopicPartition(topic, partition)
                     found[topic, partition] = consumer.get_watermark_offsets(here, timeout=ANSWER_SECONDS)
         except KafkaException as error:
-            raise unanswered(f"Kafka {login.servers} does not answer", error.args[0]) from None
+            raise no_answer(login, topic, error.args[0], consumer, errors) from None
     return found
 
 
@@ -130,14 +152,22 @@ def is_compacted(login: KafkaSettings, topic: str) -> bool:
     return policy is not None and "compact" in str(policy.value)
 
 
-def unanswered(what: str, cause: KafkaError) -> EndpointError:
-    """Return the error of brokers that do not answer, or refuse the login."""
+def no_answer(
+    login: KafkaSettings, topics: str, cause: KafkaError, consumer: Consumer, errors: BrokerErrors
+) -> EndpointError:
+    """Return the error of brokers that do not answer about topics: which broker, and why."""
+    consumer.poll(0)  # lets the library say what it knows of each broker
+    return unanswered(f"Kafka {login.servers} does not answer (topic {topics})", cause, errors.text())
+
+
+def unanswered(what: str, cause: KafkaError, of_brokers: str = "") -> EndpointError:
+    """Return the error of brokers that do not answer, or refuse the login; ``of_brokers`` says more than the cause."""
     from confluent_kafka import KafkaError
 
     refused = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED,
                KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}  # fmt: skip
     kind = LoginError if cause.code() in refused else UnreachableError
-    return kind(scrub(f"{what}: {cause.str()}"), hint="Check the servers and the security settings.")
+    return kind(scrub(f"{what}: {of_brokers or cause.str()}"), hint=_UNANSWERED_HINT)
 
 
 def committed(

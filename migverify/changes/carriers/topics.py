@@ -20,13 +20,14 @@ from migverify.changes.carriers.committed import MARGIN_SECONDS
 from migverify.changes.carriers.kafka import (
     ANSWER_SECONDS,
     LOSS_HINT,
+    BrokerErrors,
     KafkaSettings,
     OffsetRange,
     bounds,
     connect,
     fetch,
     is_compacted,
-    unanswered,
+    no_answer,
 )
 from migverify.changes.model import Position
 from migverify.changes.positions import tso_time
@@ -125,23 +126,28 @@ class TopicReader:
         """Yield what comes; RetryableReadError when the brokers do not answer."""
         from confluent_kafka import KafkaException
 
-        try:
-            with closing(connect(self._login)) as consumer:
-                self._assign(consumer)
-                while True:
-                    for received in consumer.consume(_BATCH, timeout=_POLL_SECONDS):
-                        self._held += self._items(received)
-                    now = time.monotonic()
-                    if now - self._asked >= HEARTBEAT_SECONDS / 4 or len(self._held) > _MOST_ITEMS:
-                        self._find_partitions(consumer)
-                        yield from self._released()
-                        if now - self._beat >= HEARTBEAT_SECONDS:
-                            self._beat = now
-                            yield Heartbeat()
-                    elif not any(isinstance(item, Watermark) for item in self._held):
-                        yield from self._released()
-        except KafkaException as error:
-            raise self._failure(unanswered(f"Kafka {self._login.servers} does not answer", error.args[0])) from None
+        errors = BrokerErrors()
+        with closing(connect(self._login, errors=errors)) as consumer:
+            try:
+                yield from self._read(consumer)
+            except KafkaException as error:
+                found = no_answer(self._login, ", ".join(self._topics), error.args[0], consumer, errors)
+                raise self._failure(found) from None
+
+    def _read(self, consumer: Consumer) -> Iterator[CarriedItem | Heartbeat]:
+        self._assign(consumer)
+        while True:
+            for received in consumer.consume(_BATCH, timeout=_POLL_SECONDS):
+                self._held += self._items(received)
+            now = time.monotonic()
+            if now - self._asked >= HEARTBEAT_SECONDS / 4 or len(self._held) > _MOST_ITEMS:
+                self._find_partitions(consumer)
+                yield from self._released()
+                if now - self._beat >= HEARTBEAT_SECONDS:
+                    self._beat = now
+                    yield Heartbeat()
+            elif not any(isinstance(item, Watermark) for item in self._held):
+                yield from self._released()
 
     def _released(self) -> list[CarriedItem]:
         items, self._held = self._held, []

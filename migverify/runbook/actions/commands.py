@@ -300,7 +300,8 @@ COMMAND_CHECKS = (
         _watched, options=(("within", "--timeout"),), always=("--until-drained",),
     ),
     CommandCheck(
-        "rollback.proved", "Everything written on the target is on the source, and equal: nothing would be lost.",
+        "rollback.proved", "Everything written on the target up to a TSO is on the source, and equal. Not seen: later"
+        " writes, and rows that others than the feed changed on the source since (reverse.old_side).",
         ("tables", "watch"),
         (Argument("watch", "text", "Run of the reverse watch to go on with, or `last`; it has to be ended before."),
          Argument("since", "text", "Or the run to rest on, by a second watch beside it; `last`: the newest proof."),

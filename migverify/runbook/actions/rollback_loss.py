@@ -22,9 +22,11 @@ from migverify.runbook.actions.action import (
 )
 from migverify.runbook.actions.commands import STORE, TIMEOUT, call
 
-__all__ = ["ACCEPTABLE", "NAME", "numbers_of", "register", "result_of"]
+__all__ = ["ACCEPTABLE", "NAME", "PROOFS", "numbers_of", "register", "result_of"]
 
 NAME = "rollback.loss"
+PROOFS = ("rollback.proved", "rollback.armed")
+"""Gates whose evidence names the place that a rollback is proved up to."""
 ACCEPTABLE, TOO_LARGE = "acceptable", "too large"
 _EXITS = {"MATCH": 0, "MISMATCH": 1, "INCONCLUSIVE": 3}
 _NUMBERS = (
@@ -139,7 +141,12 @@ def _ask(arguments: Mapping[str, Any], context: Context) -> ActionResult:
 
 
 def numbers_of(answer: CheckOutcome) -> dict[str, Any]:
-    """Return what the journal keeps of a guard's answer beside its text: the numbers, where it is of this gate."""
+    """Return what the journal keeps of a guard's answer beside its text: the numbers, where it is of this gate.
+
+    Of the other gates of a rollback, the place that it is proved up to.
+    """
+    if answer.action in PROOFS and answer.evidence.get("as_of"):
+        return {"as_of": answer.evidence["as_of"]}
     names = ("keys", "oldest_seconds", "at_risk", "as_of")
     if answer.action != NAME or not set(names) <= answer.evidence.keys():
         return {}

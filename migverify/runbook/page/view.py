@@ -26,7 +26,7 @@ from migverify.runbook.model import Runbook
 from migverify.runbook.page.sentences import Announced, Line, announced, lines
 from migverify.runbook.page.view_acts import Act, acts_of
 from migverify.runbook.page.view_clock import ClockView, since, still, up_from
-from migverify.runbook.page.view_loss import LossView, loss_of
+from migverify.runbook.page.view_loss import DirectionView, LossView, directions_of, loss_of
 from migverify.runbook.page.view_steps import StepView, is_open, step_view, with_backups
 from migverify.runbook.page.view_times import Budget, Finish, Ladder, UndoView, budget_of, finish_of, ladder_of, undo_of
 from migverify.runbook.page.view_watch import (
@@ -108,6 +108,7 @@ class View:
     budget: Budget
     undo: UndoView
     loss: LossView | None
+    directions: tuple[DirectionView, ...]
     ladder: Ladder
     guards: tuple[GuardView, ...]
     announcements: tuple[Announced, ...]
@@ -168,8 +169,9 @@ def view(
         _phase(status, current, phases), phases, current, sum(one.passed for one in phases),
         sum(one.steps for one in phases), acts_of(status, now, executor), finish_of(status, plan, ahead, expected, now),
         budget_of(status, plan, now, driven=executor.driven), undo_of(status, driven=executor.driven),
-        None if status.over else loss_of(status, events, now), ladder_of(status), guards, deliveries, undelivered,
-        steps, executor, journal_of(status, events), warnings_of(status, guards, undelivered), lines(events, log),
+        None if status.over else loss_of(status, events, now), directions_of(status, events, now), ladder_of(status),
+        guards, deliveries, undelivered, steps, executor, journal_of(status, events),
+        warnings_of(status, guards, undelivered), lines(events, log),
         _standing(status), _unverified(status),
         tuple((role, *_pair(with_backups(status.cast, role))) for role in status.cast.roles),
     )  # fmt: skip

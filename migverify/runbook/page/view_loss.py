@@ -1,4 +1,4 @@
-"""What a rollback would lose, as the last answer of a ``rollback.loss`` said: beside the moment to decide about one."""
+"""What the gates answered last about both directions: up to where each is proved, and what a rollback would lose."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from migverify.runbook.events import Event, EventKind
 from migverify.runbook.page.view_clock import ClockView, since
 from migverify.runbook.state import RunStatus
 
-__all__ = ["LossView", "loss_of"]
+__all__ = ["DirectionView", "LossView", "directions_of", "loss_of"]
 
 _K = EventKind
 OLD_SECONDS = 90.0
 """Seconds after which an answer is old: a guard's unchanged one is written down every 60 s."""
+_DIRECTIONS = {"forward": "tables.drained", "hand-over": "rollback.armed", "reverse": "rollback.proved"}
+"""What a page calls them -> the check that answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +43,82 @@ class LossView:
     old_after: float
 
 
+@dataclass(frozen=True, slots=True)
+class DirectionView:
+    """The last answer about one direction of verification, or about the hand-over between the two, of ``name``.
+
+    ``state`` is that of the check, or ``not asked``; ``as_of`` the place up to which it holds, empty where it names
+    none. ``run`` is the watch that answered, ``asked`` the guard or the step. ``clock`` counts from the answer.
+    """
+
+    name: str
+    asked: str
+    state: str
+    text: str
+    run: str
+    as_of: str
+    clock: ClockView | None
+
+
+def directions_of(status: RunStatus, events: Sequence[Event], now: Moment) -> tuple[DirectionView, ...]:
+    """Return what was answered last about each direction that the runbook asks about."""
+    found = []
+    for name, action in _DIRECTIONS.items():
+        guards = _guards_asking(status, action)
+        if not guards and not _asked_by_steps(status, action):
+            continue
+        answers = ((event, *answer) for event in reversed(events) for answer in _answers(event, guards.keys(), action))
+        last = next(answers, None)
+        if last is None:
+            found.append(DirectionView(name, "", "not asked", "", "", "", None))
+            continue
+        event, state, text, facts, asked = last
+        clock = since(Moment(event.wall, event.mono, event.boot), now)
+        found.append(DirectionView(name, asked, state, text[:400], str(facts.get("run") or ""), _place(facts), clock))
+    return tuple(found)
+
+
+def _place(facts: Mapping[str, Any]) -> str:
+    """Return the place of an answer, as people read it: that of a reverse watch, or where a forward watch read to."""
+    as_of = facts.get("as_of")
+    if isinstance(as_of, Mapping):
+        return str(as_of.get("text", ""))
+    sources = facts.get("sources")
+    if not as_of and isinstance(sources, list | tuple):
+        return " ".join(str(one.get("read", "")) for one in sources if isinstance(one, Mapping))
+    return str(as_of or "")
+
+
 def loss_of(status: RunStatus, events: Sequence[Event], now: Moment) -> LossView | None:
     """Return the last answer of a ``rollback.loss``, of a guard or of a step's checks; None: there is none."""
-    every_guard = (*status.runbook.guards, *rollback_rules(status.runbook))
-    guards = {guard.id: guard.every for guard in every_guard if guard.action == NAME}
-    if not guards and not _asked_by_steps(status):
+    guards = _guards_asking(status, NAME)
+    if not guards and not _asked_by_steps(status, NAME):
         return None
     for event in reversed(events):
-        for state, text, facts, asked in _answers(event, guards.keys()):
+        for state, text, facts, asked in _answers(event, guards.keys(), NAME):
             return _made(event, state, text, facts, asked, guards.get(asked) or 0.0, now)
     return None
 
 
-def _asked_by_steps(status: RunStatus) -> bool:
-    return any(check.action == NAME for step in status.runbook.steps for check in step.expect)
+def _guards_asking(status: RunStatus, action: str) -> dict[str, float | None]:
+    """Return the guards that ask an action, with the seconds between two answers."""
+    every_guard = (*status.runbook.guards, *rollback_rules(status.runbook))
+    return {guard.id: guard.every for guard in every_guard if guard.action == action}
 
 
-def _answers(event: Event, guards: Any) -> Iterator[tuple[str, str, Mapping[str, Any], str]]:
+def _asked_by_steps(status: RunStatus, action: str) -> bool:
+    return any(check.action == action for step in status.runbook.steps for check in step.expect)
+
+
+def _answers(event: Event, guards: Any, action: str) -> Iterator[tuple[str, str, Mapping[str, Any], str]]:
     data = event.data
     if event.kind is _K.GUARD and data.get("guard") in guards:
-        yield str(data["state"]), str(data.get("text", "")), data.get("loss") or {}, str(data["guard"])
+        facts = data.get("loss") or {"as_of": data.get("as_of")}
+        yield str(data["state"]), str(data.get("text", "")), facts, str(data["guard"])
         return
     checks = data.get("checks")
     for one in checks if isinstance(checks, list | tuple) else ():
-        if isinstance(one, Mapping) and one.get("action") == NAME:
+        if isinstance(one, Mapping) and one.get("action") == action:
             yield str(one.get("state")), str(one.get("text", "")), one.get("evidence") or {}, event.step or ""
 
 

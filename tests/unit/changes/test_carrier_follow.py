@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -30,7 +31,7 @@ from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.files import MessageFiles, StorageFolder, json_lines, open_protocol_events
 from migverify.changes.carriers.followed import FollowedCarrier
 from migverify.changes.carriers.formats import CarrierFormat, CarrierSource
-from migverify.changes.carriers.kafka import KafkaSettings
+from migverify.changes.carriers.kafka import BrokerErrors, KafkaSettings
 from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.carriers.topics import KafkaTopics
 from migverify.changes.decode import decoder
@@ -647,3 +648,52 @@ def test_marks_that_cannot_be_read_end_it(tmp_path: Path, content: str) -> None:
     (tmp_path / "dead.jsonl.files.json").write_text(content)
     with pytest.raises(StoreError, match="holds no marks of followed files"):
         followed_once(path, tmp_path / "dead.jsonl", 9)
+
+
+def test_each_broker_says_what_is_wrong_with_it() -> None:
+    errors = BrokerErrors()
+    for text in (
+        "b1:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)",
+        "b2:9092/bootstrap: Connect to ipv4#10.0.0.2:9092 failed: Connection timed out (after 9ms in state CONNECT)",
+        "2/2 brokers are down",
+        "b2:9092/2: Failed to resolve 'b2:9092': Name or service not known (after 1ms in state CONNECT)",
+    ):
+        errors(SimpleNamespace(str=lambda text=text: text))  # type: ignore[arg-type]
+    assert errors.text() == (
+        "b1:9092: Connect to ipv4#10.0.0.1:9092 failed: Connection refused; "
+        "b2:9092: Failed to resolve 'b2:9092': Name or service not known"
+    )
+
+
+@pytest.mark.attack(
+    "reverse", "one of the changefeed's partition files is not named",
+    "one error that names the missing files",
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("there", "given", "missing"),
+    [
+        (["p-0.jsonl", "p-1.jsonl"], ["p-0.jsonl"], "p-1.jsonl"),
+        (["p-0.jsonl", "p-2.jsonl"], ["p-0.jsonl", "p-2.jsonl"], "p-1.jsonl"),
+        (["p-1.jsonl", "p-2.jsonl"], ["p-1.jsonl", "p-2.jsonl"], ""),  # some begin to count at 1
+        (["p-00.jsonl", "p-01.jsonl", "p-03.jsonl"], ["p-01.jsonl", "p-03.jsonl"], "p-00.jsonl, p-02.jsonl"),
+        (["p-0.jsonl", "p-1.jsonl"], ["p-1.jsonl", "p-0.jsonl"], ""),
+        (["p-0.jsonl", "p-1.cdc", "q-1.jsonl", "p.jsonl"], ["p-0.jsonl"], ""),
+        (["changes.jsonl"], ["changes.jsonl"], ""),
+        (["shop1.jsonl", "shop2.jsonl"], ["shop1.jsonl"], ""),  # two changefeeds
+        (["p-7.jsonl"], ["p-7.jsonl"], ""),  # one alone may be named by anything
+        (["c-20261101.jsonl", "c-20261105.jsonl"], ["c-20261105.jsonl"], ""),  # a day is no partition
+    ],
+)
+def test_a_partition_file_that_is_not_named_is_missed(
+    tmp_path: Path, there: list[str], given: list[str], missing: str
+) -> None:
+    for name in there:
+        (tmp_path / name).write_text("")
+    files = MessageFiles([tmp_path / name for name in given], CanalJson(), json_lines)
+    if not missing:
+        assert isinstance(next(files.follow(None)), Heartbeat)
+        return
+    with pytest.raises(ChangeError) as caught:
+        next(files.follow(None))
+    assert caught.value.message.startswith(f"{tmp_path}: partition files are missing: {missing}; named ")
+    assert "reverse.carrier.files" in caught.value.hint

@@ -164,8 +164,9 @@ def test_a_timestamp_is_moved_to_utc_unless_two_moments_fit() -> None:
         texts.utc_text("2026-10-25 02:30:00", berlin, "c")
     with pytest.raises(UndecodableError, match="state the time zone"):
         texts.utc_text("2026-10-25 02:30:00", None, "c")
-    with pytest.raises(ConfigError):
-        texts.find_zone("Nowhere/Else")
+    for name in ("Nowhere/Else", "+99:00", "-14:60", ""):
+        with pytest.raises(ConfigError, match="there is no time zone"):
+            texts.find_zone(name)
 
 
 json_values = st.recursive(

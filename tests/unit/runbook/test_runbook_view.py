@@ -21,7 +21,17 @@ from migverify.runbook.run import machine
 from migverify.runbook.state import ElapsedTime
 from tests.unit.runbook_places import saved
 from tests.unit.runbook_runs import replace
-from tests.unit.runbook_stories import PREPARED, MovedClock, Story, cutover, in_freeze, lost, with_loss_guard
+from tests.unit.runbook_stories import (
+    PREPARED,
+    MovedClock,
+    Story,
+    answered,
+    cutover,
+    in_both_directions,
+    in_freeze,
+    lost,
+    with_loss_guard,
+)
 
 _K = EventKind
 ALL = (*PREPARED, ("freeze", 15.0), ("drained", 40.0), ("stop-feed", 12.0), ("rebase", 18.0),
@@ -412,6 +422,20 @@ def test_a_step_s_check_of_the_loss_is_shown_too(tmp_path: Path) -> None:
     loss = seen(story).loss
     assert loss is not None
     assert (loss.asked, loss.keys, loss.as_of) == ("freeze", 1, "")
+
+
+def test_both_directions_are_shown_as_their_gates_answered_last(tmp_path: Path) -> None:
+    story = in_both_directions(tmp_path)
+    before = seen(story).directions
+    assert [(one.name, one.state, one.clock) for one in before] == [
+        ("forward", "not asked", None), ("hand-over", "not asked", None), ("reverse", "not asked", None),
+    ]  # fmt: skip
+    forward, hand_over, reverse = seen(answered(story, armed="fail", proved="inconclusive")).directions
+    assert (forward.state, forward.as_of, forward.run) == ("pass", "binlog.000412:8812", "20261127T010907-3f0a11")
+    assert (hand_over.state, hand_over.text, hand_over.asked) == ("fail", "MISMATCH: 2 rows, 0 statements", "freeze")
+    assert (reverse.state, reverse.asked) == ("inconclusive", "proof")
+    assert hand_over.as_of == reverse.as_of == "tso:462190000000000000 (2026-11-27 01:12:44.310 UTC)"
+    assert seen(in_freeze(tmp_path / "other")).directions == ()
 
 
 def losing_step() -> Any:

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import RetryableReadError
-from migverify.model import ChunkState, KeyRange, LiveState, StoredKind, Verdict
-from migverify.tables.recheck import carry_over, pairs_to_recheck
+from migverify.model import ChunkState, KeyRange, LiveState, StoredKind, TableResult, Verdict
+from migverify.tables.recheck import bases_of, carry_over, pairs_to_recheck, rests_on
 from migverify.tables.verify import Controls, verify_tables
+from migverify.tables.watch_status import Base
 from tests.fakes import FakeStore
 from tests.toy_tables import (
     RULES,
@@ -78,3 +79,40 @@ def test_pairs_that_a_run_never_reached_are_rechecked() -> None:
     store = FakeStore()
     run = store.start_run("verify", "h", {"pairs": [{"id": "app.a"}, {"id": "app.b"}]}, {}, kind=StoredKind.TABLES)
     assert pairs_to_recheck(store, run) == {"app.a", "app.b"}
+
+
+def ended(store: FakeStore, verdict: Verdict, reason: str = "", since: str = "", **facts: object) -> str:
+    """Record a run of one pair that has ended."""
+    run = store.start_run("tables", "h", {}, dict(facts), kind=StoredKind.TABLES)
+    result = TableResult(
+        make_pair().id, "app.t", "app.t", verdict, (reason,) if reason else (), 1, 1, 1, ("exact",), 0, 0, 0, (), (),
+        1.0, details={"since_run": since, "whole": True},
+    )  # fmt: skip
+    store.add_table_result(run, result)
+    store.finish_run(run, verdict, {})
+    return run
+
+
+def test_a_run_that_rests_on_one_that_proved_less_names_it_and_what_to_run() -> None:
+    """Each link of the chain repeated the reasons of the one before."""
+    store, inconclusive = FakeStore(), Verdict.INCONCLUSIVE
+    verified = ended(store, inconclusive, "3 chunks could not be read")
+    forward = ended(store, inconclusive, f"run {verified} did not prove this table: 3 chunks ...", verified, watch=True)
+    proof = ended(store, inconclusive, f"run {forward} did not prove this table: run ...", forward, watch=True)
+    base = bases_of(store, [store.load_run(proof)], [make_pair()])[0]
+    assert base == Base(proof, inconclusive, "3 chunks could not be read", verified)
+    assert rests_on(store.load_run(proof)) == (
+        f"it rests on run {proof}, a watch that ended INCONCLUSIVE: tables that it did not prove stay INCONCLUSIVE; "
+        f"read them again by migverify tables verify --recheck {proof}, and begin a watch --since that run"
+    )
+
+
+def test_reasons_of_its_own_are_not_those_of_the_run_that_it_rests_on() -> None:
+    store = FakeStore()
+    verified = ended(store, Verdict.MATCH)
+    forward = ended(store, Verdict.INCONCLUSIVE, "the time limit of 60 s is over", verified, watch=True)
+    base = bases_of(store, [store.load_run(forward)], [make_pair()])[0]
+    assert base == Base(forward, Verdict.INCONCLUSIVE, "the time limit of 60 s is over")
+    assert rests_on(store.load_run(verified)) == f"it rests on run {verified}, a verification that ended MATCH"
+    going = store.start_run("tables", "h", {}, {}, kind=StoredKind.TABLES)
+    assert "a verification that has not ended: tables that" in rests_on(store.load_run(going))

@@ -162,7 +162,7 @@ def test_what_the_feed_brings_is_explained_and_the_rest_is_found(pair: Pair) -> 
     assert (status.explained, status.written, status.at_least) == (2, {"written": 1}, False)
     assert pair.source.began == [Position("f", 7)]
     assert status.lines() == [
-        "written on source by another than the feed: 1 findings (written 1)",
+        "written on source by another than the feed: 1 finding (written 1)",
         "writes of others are not judged in app.f: its key has no exact text",
     ]
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.model import AfterImages, Commit, DecodedTable, Idle, Op, Position, Rows, Statement, TableMap
-from migverify.changes.positions import parse_position, time_tso, tso_position
+from migverify.changes.positions import parse_position, time_tso, tso_position, tso_time
 from migverify.config import Config, load_config
 from migverify.errors import (
     ChangeError,
@@ -46,6 +46,7 @@ from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables import handover, watch_streams
 from migverify.tables.handover import read_unread, through_of
+from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.loss import reverse_run
 from migverify.tables.recheck import proof_run
 from migverify.tables.watch_identity import Watched
@@ -64,6 +65,7 @@ from migverify.tables.watch_streams import (
 from migverify.watch.applied import Marker, SettleTime
 from migverify.watch.ledger import Ledger, PairCounts
 from migverify.watch.run import WatchRun
+from migverify.watch.status import prometheus_text
 from migverify.watch.stream import SourceProgress, StreamReader
 from migverify.watch.touched import WatchedTable
 from tests.fakes import FakeStore
@@ -275,6 +277,20 @@ def test_a_key_that_its_type_cannot_hold_is_a_dead_letter_and_its_table_is_compa
         assert [str(reject.place) for reject in kept] == ["topic/a/3@1", "topic/a/3@2"]
 
 
+def test_rows_of_a_table_without_a_key_are_written_behind_the_end_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = [Watched(0, "source", "app", "t", (), (), pair=make_pair())]
+    rows = Rows(Op.INSERT, TableMap("app", "t", ()), b"7", "b.000001", 60, 0)
+    monkeypatch.setattr(handover, "_behind", lambda *_: iter([rows]))
+    monkeypatch.setattr(handover, "count_rows", lambda _: 3)
+    run = run_of(through={"source": {"file": "b.000001", "offset": 40, "gtids": ""}})
+    with closing(Ledger(tmp_path / "w.db")) as ledger:
+        found = read_unread(config_of(tmp_path, PLAIN), {}, run, watched, None, ledger)  # type: ignore[arg-type]
+        assert [kind for _, kind, _ in ledger.notes()] == ["keyless"]
+    assert found.rows == 3
+
+
 class Carried:
     """Places of a changefeed."""
 
@@ -292,9 +308,13 @@ class Carried:
         return f"tso:{ordinal}"
 
 
+VERIFIED = Base("r0", Verdict.MATCH)
+
+
 def reverse_status(
-    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, drained_to: int | None = None, **counts: Any
-) -> TablesStatus:
+    tmp_path: Path, since: dict[int, dict[int, int]], applied: int | None, drained_to: int | None = None, *,
+    base: Base = VERIFIED, **counts: Any,
+) -> TablesStatus:  # fmt: skip
     stream = reverse_stream(config_of(tmp_path, REVERSE + "}"), tso_position(TSO), "run")
     object.__setattr__(stream, "changes", Carried())
     progress = SourceProgress(
@@ -302,7 +322,7 @@ def reverse_status(
     )
     watched = watched_pairs(config_of(tmp_path, REVERSE + "}"), [make_pair()], reverse=True)
     rules = WatchRules(reverse=True, until=None if drained_to is None else {0: drained_to})
-    facts = WatchFacts("r", [progress], rules, watched, {0: Base("r0", Verdict.MATCH)}, {0: PairCounts(**counts)},
+    facts = WatchFacts("r", [progress], rules, watched, {0: base}, {0: PairCounts(**counts)},
                        since, [], final=drained_to is not None)  # fmt: skip
     return status_of(facts)
 
@@ -313,9 +333,16 @@ def test_the_headline_says_as_of_which_timestamp_a_rollback_is_proved(tmp_path: 
     assert status.headline().startswith(f"rollback MATCH as of tso:{TSO + 9}, 0 keys open; target read to")
 
 
+def test_metrics_name_the_direction_and_the_time_that_is_proved(tmp_path: Path) -> None:
+    text = prometheus_text(reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5))
+    assert 'migverify_watch_info{direction="reverse",run="r"} 1' in text
+    assert f"migverify_watch_as_of_seconds {tso_time(TSO + 9)}" in text
+    assert "migverify_watch_as_of_seconds NaN" in prometheus_text(reverse_status(tmp_path, {}, None))
+
+
 def test_open_keys_hold_the_timestamp_back(tmp_path: Path) -> None:
     status = reverse_status(tmp_path, {0: {0: TSO + 4}}, TSO + 9, pending=3, oldest=1.0)
-    assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, f"before tso:{TSO + 4}")
+    assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, f"tso:{TSO + 3}")
     assert "3 keys open, oldest " in status.headline()
 
 
@@ -329,7 +356,7 @@ def test_a_drain_under_load_is_as_of_its_place(tmp_path: Path, place: int, diver
     status = reverse_status(tmp_path, {0: {0: place}}, TSO + 9, TSO + 5, pending=3, doubt=1, hot=1, oldest=1.0,
                             diverged=diverged, proved=5, images=9)  # fmt: skip
     assert status.verdict is verdict
-    assert verdict is not Verdict.MATCH or status.as_of == f"before tso:{TSO + 6}"
+    assert verdict is not Verdict.MATCH or status.as_of == f"tso:{TSO + 5}"
 
 
 def test_before_the_source_is_known_to_have_applied_there_is_no_timestamp(tmp_path: Path) -> None:
@@ -337,6 +364,32 @@ def test_before_the_source_is_known_to_have_applied_there_is_no_timestamp(tmp_pa
     assert (status.verdict, status.as_of) == (Verdict.INCONCLUSIVE, "")
     assert "rollback INCONCLUSIVE as of no place yet" in status.headline()
     assert any("what the source has applied is not known yet" in reason for reason in status.reasons)
+
+
+def test_the_last_status_of_a_watch_is_kept_for_others(tmp_path: Path) -> None:
+    status = reverse_status(tmp_path, {0: {0: TSO + 4}}, TSO + 9, pending=2, doubt=1, oldest=time.time() - 5, images=3)
+    kept = LastStatus.of(status)
+    assert (kept.verdict, kept.as_of, kept.open_keys, kept.diverged) == (Verdict.INCONCLUSIVE, f"tso:{TSO + 3}", 3, 0)
+    assert kept.oldest_seconds == pytest.approx(5, abs=1)
+    assert kept.reason.startswith("app.t: 2 written keys are not proved yet")
+    different = LastStatus.of(reverse_status(tmp_path, {}, TSO + 9, diverged=1))
+    assert (different.verdict, different.reason) == (Verdict.MISMATCH, "app.t: 1 key is diverged")
+    with closing(Ledger(tmp_path / "w.db")) as ledger:
+        ledger.keep(LAST_STATUS, kept.as_text())
+    assert LastStatus.of_run(run_of(watch=True), tmp_path / "w.db") == kept
+    assert LastStatus.of_run(run_of(watch=True), tmp_path / "none.db") is None
+    ended = replace(run_of(watch=True, **{LAST_STATUS: kept.as_text()}), finished=1.0)
+    assert LastStatus.of_run(ended, tmp_path / "none.db") == kept
+
+
+def test_a_base_that_proved_less_names_its_origin_and_the_command(tmp_path: Path) -> None:
+    status = reverse_status(
+        tmp_path, {}, TSO + 9, base=Base("r2", Verdict.INCONCLUSIVE, "3 chunks unread", "r1"), proved=5
+    )
+    assert (
+        "run r2 did not prove this table, as it rests on run r1: 3 chunks unread "
+        "(migverify tables verify --recheck r2 reads it again)"
+    ) in status.tables[0].reasons
 
 
 def test_table_status_is_exported() -> None:

@@ -248,6 +248,18 @@
     $("warnings").hidden = !view.warnings.length;
     draw("warnings", view.warnings, () => el("ul", {}, view.warnings.map((one) => el("li", { class: one.level }, (one.level === "bad" ? "✗ " : "! ") + one.text))));
   }
+  // Which watch proved which direction, up to where: the answers of the gates, side by side.
+  const DIRECTIONS = { forward: "forward: the target follows", "hand-over": "hand-over", reverse: "reverse: the source follows" };
+  function directionsPart() {
+    $("directions").hidden = !view.directions.length;
+    draw("directions", view.directions, () => el("ul", { class: "rows" }, view.directions.map((one) => {
+      const [symbol, kind] = ANSWER[one.state] || ["?", "bad"], bad = one.state === "fail" || one.state === "inconclusive";
+      return el("li", { class: bad ? "alert" : one.clock ? "" : "idle", "data-direction": one.name },
+        chip(one.state, kind, symbol), el("span", { class: "name" }, DIRECTIONS[one.name]),
+        one.clock ? el("span", { class: "dim num" }, ticking(one.clock, " ago")) : el("span", {}),
+        one.clock ? el("span", { class: "under" }, [one.text, one.as_of ? "as of " + one.as_of : "", one.run ? "watch " + one.run : "", "asked by " + one.asked].filter(Boolean).join(" · ")) : null);
+    })));
+  }
   function guardsPart() {
     draw("guards", view.guards, () => view.guards.length ? el("ul", { class: "rows" }, view.guards.map((one) => {
       const [symbol, kind] = ANSWER[one.state] || ["?", "bad"];
@@ -398,7 +410,7 @@
       return;
     }
     $("label").hidden = false;
-    header(); nowPart(); whoPart(); clocksPart(); warningsPart(); guardsPart(); saidPart(); stepsPart(); logPart(); foot();
+    header(); nowPart(); whoPart(); clocksPart(); warningsPart(); directionsPart(); guardsPart(); saidPart(); stepsPart(); logPart(); foot();
     $("stale").hidden = !view.stale;
     text("stale", view.stale);
   }
