@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from migverify.config import Config, route, shard_of
 from migverify.db.pool import SessionPool
 from migverify.errors import ConfigError, MigverifyError
-from migverify.model import Endpoint, KeyText
+from migverify.model import Endpoint, Flavor, KeyText
 from migverify.recon.build import Built
+from migverify.recon.changefeed import ChangefeedFollower, no_changefeed
 from migverify.recon.evaluate import ROW, Sink
 from migverify.recon.exceptions import Exceptions
 from migverify.recon.model import ChangesPart, Dataset, FilePart, QueryPart, RuleFinding, RuleResult, TablePart, Window
@@ -25,6 +26,7 @@ from migverify.recon.watermark import (
     SourceWatermark,
     applied_mark,
     archive_mark,
+    changefeed_mark,
     files_mark,
     settled_mark,
     static_mark,
@@ -36,6 +38,13 @@ from migverify.sql.recon import signature_sql
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SyncPoints
 
 MARK_SECONDS = 1.0
+FIRST_SECONDS = 30.0
+"""How long the first watermark of a changefeed is awaited: its files may be long."""
+
+
+def changes_name(endpoint: str) -> str:
+    """Return how the watermark of the changes of an endpoint is called."""
+    return f"changes of {endpoint}"
 
 
 @dataclass(slots=True)
@@ -43,12 +52,15 @@ class WatermarkCache:
     """Watermarks of endpoints and files, asked at most once in ``MARK_SECONDS``.
 
     ``endpoints``: Those that the rules read, by name. ``pool``: One idle session for each endpoint at most.
+    ``followers``: Make what follows the changefeed of an endpoint; it is begun when it is asked for first.
     """
 
     config: Config
     endpoints: Mapping[str, Endpoint]
     pool: SessionPool
     clock: Callable[[], float] = time.monotonic
+    followers: Mapping[str, Callable[[], ChangefeedFollower]] = field(default_factory=dict)
+    _followed: dict[str, ChangefeedFollower] = field(default_factory=dict)
     _asked: dict[str, tuple[float, SourceWatermark]] = field(default_factory=dict)
     _applied: dict[str, AppliedTime] = field(default_factory=dict)
     _how: str = ""
@@ -64,7 +76,7 @@ class WatermarkCache:
             elif isinstance(part, ChangesPart) and part.path:
                 found[part.path] = self._once(part.path, lambda path=part.path: archive_mark(path))  # type: ignore[misc]
             elif isinstance(part, ChangesPart):
-                name = f"changes of {part.endpoint}"
+                name = changes_name(part.endpoint)
                 found[name] = self._once(name, lambda e=part.endpoint, n=name: self._stream(e, n))  # type: ignore[misc]
             else:
                 found[part.endpoint] = self._once(part.endpoint, lambda e=part.endpoint: self._server(e))  # type: ignore[misc]
@@ -85,7 +97,27 @@ class WatermarkCache:
 
     def _stream(self, endpoint: str, name: str) -> SourceWatermark:
         with self.pool.session(self.endpoints[endpoint]) as session:
-            return stream_mark(session, name)
+            if session.flavor is not Flavor.TIDB:
+                return stream_mark(session, name)
+        follower = self._follower(endpoint)
+        with self.pool.session(self.endpoints[endpoint]) as session:
+            return changefeed_mark(session, name, follower.reached, follower.broken or follower.failure)
+
+    def _follower(self, endpoint: str) -> ChangefeedFollower:
+        """Return what follows the changefeed of an endpoint; begins it, and awaits its first watermark."""
+        follower = self._followed.get(endpoint)
+        if follower is None:
+            if endpoint not in self.followers:
+                raise no_changefeed(endpoint)
+            follower = self._followed[endpoint] = self.followers[endpoint]()
+            follower.start()
+            follower.wait(FIRST_SECONDS)
+        return follower
+
+    def close(self) -> None:
+        """End what follows changefeeds."""
+        for follower in self._followed.values():
+            follower.stop()
 
     def _server(self, name: str) -> SourceWatermark:
         settings = self.config.watch

@@ -2,8 +2,9 @@
 
 Never the greatest time in a table: a row with a later time may be committed before one with an earlier time. A writer
 is complete up to its own clock, less the transactions that have written and not committed; a replica up to what it has
-applied; a target up to what its replicator has applied; a change stream up to its server's clock; files up to what
-their maker declared. What is not known is None with a reason, and holds windows open.
+applied; a target up to what its replicator has applied; a change stream up to its server's clock, that of a TiDB up to
+the watermark of its changefeed; files up to what their maker declared. What is not known is None with a reason, and
+holds windows open.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from migverify.changes.manifest import read_manifest
+from migverify.changes.positions import shown_timestamp, tso_time
 from migverify.changes.server import source_state
 from migverify.changes.storage import Storage
 from migverify.db.session import Session
@@ -211,6 +213,20 @@ def stream_mark(session: Session, name: str) -> SourceWatermark:
     except ChangeError as error:
         return SourceWatermark(name, None, "binlog", error.message, True, clock.offset, clock.error)
     return SourceWatermark(name, clock.now, f"server clock, binlog at {end}", "", True, clock.offset, clock.error)
+
+
+def changefeed_mark(session: Session, name: str, reached: int, failure: str) -> SourceWatermark:
+    """Return the watermark of the changefeed of a TiDB: the timestamp up to which it was read, by TiDB's own clock.
+
+    ``reached`` is 0 where no watermark came yet; ``failure`` says why none counts any more.
+    """
+    clock = read_clock(session)
+    how = "watermark of the changefeed"
+    if failure or not reached:
+        reason = failure or "it has sent no watermark to every partition yet, or is still being read"
+        return SourceWatermark(name, None, how, reason, True, clock.offset, clock.error)
+    how = f"{how} at {shown_timestamp(reached)}"
+    return SourceWatermark(name, tso_time(reached + 1), how, "", True, clock.offset, clock.error)
 
 
 def archive_mark(path: str) -> SourceWatermark:

@@ -43,14 +43,15 @@ class FollowedCarrier:
 
     def open(self, since: Position | None) -> Iterator[Item]:
         """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
-        start = since or tso_position(time_tso(time.time() - MARGIN_SECONDS))
-        letters = DeadLetterFile(self.dead_letters)
+        return self.changes(since or tso_position(time_tso(time.time() - MARGIN_SECONDS))).items()
+
+    def changes(self, since: Position, letters: DeadLetterFile | None = None) -> CommittedChanges:
+        """Return the changes behind a position, to be followed; ``letters`` where the file is open already."""
         name = ".".join(filter(None, [self.dead_letters.name, self.reader, "files.json"]))
         marks = self.dead_letters.with_name(name)
         carrier = self.source.carrier(keys_only=True, marks=marks)
-        return CommittedChanges(
-            carrier, start, letters=letters, feed_start=self.feed_start, newest=self.newest
-        ).items()  # fmt: skip
+        letters = DeadLetterFile(self.dead_letters) if letters is None else letters
+        return CommittedChanges(carrier, since, letters=letters, feed_start=self.feed_start, newest=self.newest)
 
     def head(self, session: Session) -> Position:
         """Return the present timestamp of the TiDB that the changefeed reads."""
