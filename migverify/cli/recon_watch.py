@@ -87,6 +87,7 @@ def watch(
 ) -> None:
     """Evaluate rules as their windows close, and keep the verdict current.
 
+    Changes of a TiDB are read from its changefeed (reverse.carrier in the configuration).
     Exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE; Ctrl-C ends with what is known, exit 130.
     """
     from migverify.cli.report import open_run_store
@@ -175,6 +176,6 @@ def _reads(
         )
         for name, feed in setup.feeds.items()
     }  # fmt: skip
-    marks = WatermarkCache(setup.config, setup.endpoints, pool, followers=followers)
+    marks = WatermarkCache(setup.config, setup.endpoints, pool, followers=followers, reader=run_id)
     stack.callback(marks.close)
     return EngineReads(setup.rules, tools, marks)

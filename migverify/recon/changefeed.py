@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -67,12 +67,10 @@ class Changefeed:
             the carrier does not reach back to the start.
         """
         followed = self.make(types_of(session, self.endpoint.name, [table]))
-        carrier = TableRange(followed.source.carrier(keys_only=True), table, start, end)
-        changes = CommittedChanges(
-            carrier, tso_position(start) if start else None, letters=self.letters(followed),
-            feed_start=followed.feed_start, newest=followed.newest,
+        carrier = TableRange(followed.source.carrier(keys_only=True), [table], start, end)
+        return self._items(
+            followed.changes(carrier, tso_position(start) if start else None, self.letters(followed))
         )  # fmt: skip
-        return self._items(changes)
 
     def _items(self, changes: CommittedChanges) -> Generator[Item, None, None]:
         yield from changes.items()
@@ -91,10 +89,13 @@ class Changefeed:
         if not position:  # what the rules read of before is proved by each read
             followed = replace(followed, feed_start=begin)
         letters = self.letters(followed)
-        return ChangefeedFollower(
-            lambda since: followed.changes(tso_position(since), letters), tables, begin,
-            followed.dead_letters.with_name(f"{followed.dead_letters.name}.{followed.reader}.broken"),
-        )  # fmt: skip
+
+        def open_changes(since: int) -> CommittedChanges:
+            carrier = TableRange(followed.carrier(), tables, since, endless=True)
+            return followed.changes(carrier, tso_position(since), letters)
+
+        broken_file = followed.dead_letters.with_name(f"{followed.dead_letters.name}.{followed.reader}.broken")
+        return ChangefeedFollower(open_changes, begin, broken_file)
 
     def letters(self, followed: FollowedCarrier) -> DeadLetterFile:
         """Return the dead letters, opened once: opening the file removes a line that is being written."""
@@ -110,9 +111,7 @@ class ChangefeedFollower:
     Parameters
     ----------
     open_changes
-        Opens the changes behind a timestamp.
-    tables
-        Database and table of those that rules read: a promise that was broken for others counts for nothing.
+        Opens the changes of the tables that rules read, behind a timestamp.
     begin
         The timestamp to begin at.
     broken_file
@@ -120,12 +119,9 @@ class ChangefeedFollower:
     """
 
     def __init__(
-        self, open_changes: Callable[[int], CommittedChanges], tables: Iterable[TableName], begin: int,
-        broken_file: Path,
+        self, open_changes: Callable[[int], CommittedChanges], begin: int, broken_file: Path
     ) -> None:  # fmt: skip
-        self._open, self._begin = open_changes, begin
-        self._tables = {_folded(table) for table in tables}
-        self._broken_file = broken_file
+        self._open, self._begin, self._broken_file = open_changes, begin, broken_file
         self.reached = 0
         """The timestamp up to which everything was read; 0 before the first watermark behind the beginning."""
         self.failure = ""
@@ -173,16 +169,14 @@ class ChangefeedFollower:
         for item in changes.items():
             if self._stop.is_set():
                 return
-            while changes.broken:
-                self._take_broken(changes.broken.popleft())
+            if changes.broken and not self.broken:
+                self._keep_broken(changes.broken[0])
             # A heartbeat repeats the place, and a reader that begins again has proved nothing by the first one.
             if isinstance(item, Idle) and item.at.offset > begin:
                 self.reached, self.failure = item.at.offset, ""
                 self._known.set()
 
-    def _take_broken(self, promise: Reject) -> None:
-        if self.broken or (promise.tables and not self._tables & {_folded(table) for table in promise.tables}):
-            return
+    def _keep_broken(self, promise: Reject) -> None:
         self.broken = f"{promise.place}: {promise.reason}"
         self._known.set()
         try:
@@ -197,10 +191,6 @@ def no_changefeed(endpoint: str) -> ConfigError:
         f"the changes of {endpoint}, a TiDB, are read from a changefeed, and none of it is configured",
         hint="Name the changefeed of the target by reverse.carrier; see docs/reverse.md.",
     )
-
-
-def _folded(table: TableName) -> TableName:
-    return table[0].casefold(), table[1].casefold()
 
 
 def _text_of(path: Path) -> str:

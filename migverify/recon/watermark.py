@@ -13,7 +13,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -172,10 +172,10 @@ def replica_mark(name: str, clock: ClockReading, channels: list[dict[str, str | 
     return SourceWatermark(name, at, "seconds behind its source", "", True, clock.offset, clock.error)
 
 
-def settled_mark(session: Session, name: str, seconds: float) -> SourceWatermark:
-    """Return the guess of a target of whose replicator nothing is known: its clock less a settle time."""
+def settled_mark(session: Session, name: str, seconds: float, setting: str = "watch.applied") -> SourceWatermark:
+    """Return the guess of a follower of whose replicator nothing is known: its clock less a settle time."""
     clock = read_clock(session)
-    how = f"a guess: {seconds:g} s before its clock (watch.applied: settle)"
+    how = f"a guess: {seconds:g} s before its clock ({setting}: settle)"
     return SourceWatermark(name, clock.now - seconds, how, "", False, clock.offset, clock.error)
 
 
@@ -200,6 +200,14 @@ def applied_mark(
         reason = "; ".join(missing) or "no source feeds it"
         return SourceWatermark(name, None, how, reason, True, clock.offset, clock.error)
     return SourceWatermark(name, min(reached), how, "", True, clock.offset, clock.error)
+
+
+def earlier_mark(one: SourceWatermark, other: SourceWatermark) -> SourceWatermark:
+    """Return the watermark of a source that two things hold back: the earlier one, or the one that is not known."""
+    if one.at is None or other.at is None:
+        return one if one.at is None else other
+    first = one if one.at <= other.at else other
+    return replace(first, proof=one.proof and other.proof)
 
 
 def stream_mark(session: Session, name: str) -> SourceWatermark:

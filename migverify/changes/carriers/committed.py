@@ -223,7 +223,8 @@ class CommittedChanges:
         self._check_cluster(mark)
         highest = self._marks.see(mark)
         self._voids.close(mark, highest)
-        if mark.complete_to < highest:
+        # What a watermark behind an earlier one may have left out was committed before that one.
+        if mark.complete_to < highest and highest > self._start:
             self._break(f"a watermark of {mark.complete_to} comes after one of {highest}: another changefeed or "
                         "cluster fills the topic too, or the changefeed was set back", mark)  # fmt: skip
         if not self._proved and mark.everywhere:  # at the start or before it: all that is behind it is yet to come

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from migverify.changes.carriers.base import Carrier
 from migverify.changes.carriers.committed import MARGIN_SECONDS, CommittedChanges
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.formats import CarrierSource
@@ -43,14 +44,16 @@ class FollowedCarrier:
 
     def open(self, since: Position | None) -> Iterator[Item]:
         """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
-        return self.changes(since or tso_position(time_tso(time.time() - MARGIN_SECONDS))).items()
+        start = since or tso_position(time_tso(time.time() - MARGIN_SECONDS))
+        return self.changes(self.carrier(), start, DeadLetterFile(self.dead_letters)).items()
 
-    def changes(self, since: Position, letters: DeadLetterFile | None = None) -> CommittedChanges:
-        """Return the changes behind a position, to be followed; ``letters`` where the file is open already."""
+    def carrier(self) -> Carrier:
+        """Return the messages; files that are followed are marked."""
         name = ".".join(filter(None, [self.dead_letters.name, self.reader, "files.json"]))
-        marks = self.dead_letters.with_name(name)
-        carrier = self.source.carrier(keys_only=True, marks=marks)
-        letters = DeadLetterFile(self.dead_letters) if letters is None else letters
+        return self.source.carrier(keys_only=True, marks=self.dead_letters.with_name(name))
+
+    def changes(self, carrier: Carrier, since: Position | None, letters: DeadLetterFile) -> CommittedChanges:
+        """Return the changes that messages of this carrier hold behind a position."""
         return CommittedChanges(carrier, since, letters=letters, feed_start=self.feed_start, newest=self.newest)
 
     def head(self, session: Session) -> Position:

@@ -1,4 +1,4 @@
-"""A carrier cut to one table and a range of commit timestamps: what a window of a rule reads of it.
+"""A carrier cut to some tables and a range of commit timestamps: what a window of a rule reads of it.
 
 Messages come at least once: a change that comes again is left out here, as a reader of rows would count it twice. A
 message that cannot be decoded was committed between the watermarks of its partition before and after it; where that is
@@ -8,7 +8,7 @@ that it may be in, and no others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TypeAlias
@@ -40,25 +40,32 @@ _Partition: TypeAlias = tuple[str, int]
 class TableRange:
     """The messages of a carrier that may hold changes of a table in a range; see ``Carrier``.
 
-    ``follow`` ends too: where the carrier ended when it was opened.
-
     Parameters
     ----------
-    table
-        Database and table.
+    tables
+        Database and table of each.
     start, end
         Changes that were committed after ``start`` and before ``end``, as timestamps of TiDB; an ``end`` of None is the
         end of the messages. Earlier changes are given as well: they show how far back the carrier reaches.
+    endless
+        Whether ``follow`` goes on without end, as that of the carrier, and gives changes that come again. Else it ends
+        where the carrier ended when it was opened.
     """
 
     carrier: Carrier
-    table: tuple[str, str]
+    tables: Collection[tuple[str, str]]
     start: int = 0
     end: int | None = None
+    endless: bool = False
+    _names: set[tuple[str, str]] = field(init=False)
     _marks: Watermarks = field(default_factory=Watermarks)
     _rejects: list[tuple[Reject, int]] = field(default_factory=list)
     _seen: dict[bytes, None] = field(default_factory=dict)
     _next: dict[_Partition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # TiDB takes names in any case.
+        self._names = {(database.casefold(), table.casefold()) for database, table in self.tables}
 
     @property
     def ends(self) -> Mapping[_Partition, int]:
@@ -81,11 +88,8 @@ class TableRange:
                 yield item
 
     def follow(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
-        """Yield what the messages hold, up to their present end; errors as ``Carrier.follow``.
-
-        Topics are followed, as their partitions come side by side then, and a reader can stop early. Files are read.
-        """
-        for item in self._to_ends(since) if self.ends else self.carrier.read(since):
+        """Yield what the messages hold; errors as ``Carrier.follow``."""
+        for item in self._messages(since):
             if isinstance(item, Carried | CarriedRow):
                 if self._is_wanted(item):
                     yield item
@@ -99,6 +103,12 @@ class TableRange:
             else:
                 yield item
         yield from self._closed(None, None)
+
+    def _messages(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
+        if self.endless:
+            return self.carrier.follow(since)
+        # Partitions of topics come side by side where they are followed, and a reader can stop early.
+        return self._to_ends(since) if self.ends else self.carrier.read(since)
 
     def _to_ends(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
         """Follow a carrier up to the offsets at which its partitions ended when it was opened."""
@@ -136,17 +146,14 @@ class TableRange:
         return self.end is None or commit < self.end
 
     def _is_of_table(self, tables: Sequence[tuple[str, str]]) -> bool:
-        """Whether something may be about the table: about all for no tables, about a database for one without a name.
-
-        TiDB takes names in any case.
-        """
-        database, table = (name.casefold() for name in self.table)
-        return not tables or any(
-            one.casefold() == database and two.casefold() in ("", table) for one, two in tables
-        )  # fmt: skip
+        """Whether something may be about a table: about all for no names, about a database for one without a table."""
+        if not tables:
+            return True
+        named = {(database.casefold(), table.casefold()) for database, table in tables}
+        return any((database, "") in named or (database, table) in named for database, table in self._names)
 
     def _is_new(self, commit: int, op: Op, images: bytes) -> bool:
-        if commit <= self.start:
+        if commit <= self.start or self.endless:
             return True
         change = blake2b(f"{commit} {op.value} ".encode() + images, digest_size=16).digest()
         if change in self._seen:

@@ -72,13 +72,13 @@ def bad(partition: int = 0, tables: tuple[tuple[str, str], ...] = (), offset: in
 
 
 def cut(items: Sequence[CarriedItem | Heartbeat], start: int = 10, end: int | None = 20, **more: Any) -> list[Any]:
-    return list(TableRange(Messages(items, **more), ("d", "t"), start, end).follow(None))
+    return list(TableRange(Messages(items, **more), [("d", "t")], start, end).follow(None))
 
 
 def committed(
     items: Sequence[CarriedItem | Heartbeat], folder: Path, start: int = 10, end: int | None = 20
 ) -> list[Item]:
-    carrier = TableRange(Messages(items), ("d", "t"), start, end)
+    carrier = TableRange(Messages(items), [("d", "t")], start, end)
     letters = DeadLetterFile(folder / "dead.jsonl")
     return list(CommittedChanges(carrier, tso_position(start) if start else None, letters=letters).items())
 
@@ -184,7 +184,7 @@ def test_topics_are_followed_to_where_they_ended() -> None:
 
 def test_messages_of_another_format_do_not_wait_for_a_watermark_for_ever(tmp_path: Path) -> None:
     messages = Messages([bad(offset=n) for n in range(5000)])
-    carrier = TableRange(messages, ("d", "t"), 10, 20)
+    carrier = TableRange(messages, [("d", "t")], 10, 20)
     with pytest.raises(ChangeError, match="none of the first 10 messages can be decoded"):
         list(CommittedChanges(carrier, letters=DeadLetterFile(tmp_path / "dead.jsonl")).items())
     assert messages.given < 1100
@@ -196,3 +196,10 @@ def test_broken_promises_are_kept_for_the_reader(tmp_path: Path) -> None:
     messages.follow = messages.read  # type: ignore[method-assign]
     list(changes.items())
     assert [(one.tables, one.place.offset) for one in changes.broken] == [((("d", "t"),), 0)]
+
+
+def test_a_range_without_end_is_followed_on() -> None:
+    items = [mark(5), row(1, 11), Heartbeat(), row(2, 40, table="other"), bad(tables=(("d", "other"),)), mark(50)]
+    messages = Messages(items, {("t", 0): 1})
+    stream = TableRange(messages, [("d", "t"), ("d", "u")], 10, endless=True).follow(None)
+    assert [next(stream) for _ in range(4)] == [items[0], items[1], items[2], items[5]]

@@ -41,7 +41,7 @@ from migverify.recon.relation import ChangeRead, Combine, Relation
 from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.watch_reads import WatermarkCache, changes_name
 from migverify.recon.watch_state import WindowPhase, WindowState, newest_mark
-from migverify.recon.watermark import ClockReading
+from migverify.recon.watermark import ClockReading, SourceWatermark, earlier_mark
 from tests.fakes import FakeStore
 from tests.recon_world import START, make_rule
 
@@ -290,15 +290,15 @@ def follower(folder: Path, *runs: Sequence[Any], begin: int = 10) -> tuple[Chang
         begun.append(since)
         return Changes(runs[len(begun) - 1])
 
-    return ChangefeedFollower(opened, [("d", "t")], begin, folder / "broken"), begun
+    return ChangefeedFollower(opened, begin, folder / "broken"), begun
 
 
 def idle(offset: int) -> Idle:
     return Idle(tso_position(offset), 0.0)
 
 
-def broken(*tables: tuple[str, str]) -> Reject:
-    return Reject("a change came late", MessagePosition("t", 0, 7), None, None, tables)
+def broken() -> Reject:
+    return Reject("a change came late", MessagePosition("t", 0, 7), None, None)
 
 
 def ended(one: ChangefeedFollower) -> ChangefeedFollower:
@@ -334,13 +334,10 @@ def test_a_reader_that_breaks_is_a_failure(tmp_path: Path) -> None:
     assert "the reader broke: ValueError" in ended(one).failure
 
 
-@pytest.mark.parametrize(("tables", "counts"), [((), True), ((("D", "T"),), True), ((("d", "other"),), False)])
-def test_a_broken_promise_stays_for_a_watch_that_goes_on(
-    tmp_path: Path, tables: tuple[tuple[str, str], ...], counts: bool
-) -> None:
-    one, _ = follower(tmp_path, [idle(12), broken(*tables), idle(14)])
+def test_a_broken_promise_stays_for_a_watch_that_goes_on(tmp_path: Path) -> None:
+    one, _ = follower(tmp_path, [idle(12), broken(), idle(14)])
     ended(one)
-    assert one.broken == ("t/0@7: a change came late" if counts else "")
+    assert (one.broken, one.reached) == ("t/0@7: a change came late", 14)
     again, _ = follower(tmp_path, [idle(30)])
     assert again.broken == one.broken
 
@@ -352,7 +349,7 @@ def test_a_broken_promise_that_cannot_be_kept_ends_the_follower(tmp_path: Path) 
     ended(one)
     assert (one.broken, "cannot write" in one.failure) == ("t/0@7: a change came late", True)
     with pytest.raises(StoreError, match="cannot read"):
-        ChangefeedFollower(lambda _: Changes([]), [], 1, tmp_path / "folder")  # type: ignore[arg-type,return-value]
+        ChangefeedFollower(lambda _: Changes([]), 1, tmp_path / "folder")  # type: ignore[arg-type,return-value]
 
 
 def until(right: Callable[[], bool]) -> None:
@@ -386,6 +383,20 @@ def test_a_watch_follows_the_carrier_and_goes_on_from_its_position(
     assert "comes after a watermark that excluded it" in again.broken
     assert (tmp_path / "dead.jsonl.recon-run.broken").read_text() == again.broken
     assert (tmp_path / "dead.jsonl.recon-run.files.json").exists()
+
+
+def test_what_a_watch_follows_of_other_tables_voids_nothing_and_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changefeed.time, "time", lambda: NOON + 70)
+    others = [message(n, 12, state="x", table="other") for n in range(30)]
+    feed = feed_of(tmp_path, mark(11), *others, mark(13), message(1, 11.5, table="other"), mark(15))
+    one = feed.follower("run", [("d", "t")], 0)
+    one.start()
+    until(lambda: one.reached == at(15) - 1)
+    one.stop()
+    assert (one.failure, one.broken) == ("", "")
+    assert list(DeadLetterFile(tmp_path / "dead.jsonl").read()) == []
 
 
 def test_a_watch_that_goes_on_proves_its_position(tmp_path: Path) -> None:
@@ -455,6 +466,71 @@ def test_a_changefeed_that_is_still_read_has_no_watermark(tmp_path: Path, monkey
 def test_a_tidb_without_a_changefeed_has_no_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="none of it is configured"):
         cache(monkeypatch).of(changes("target"))
+
+
+def reverse_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, reverse: dict[str, Any], sources: int = 1
+) -> WatermarkCache:
+    """Watermarks of a pair whose target is written: the source's own clock is 40 s after noon."""
+    url = "mysql://app@db1"
+    named = {"source": {"url": url}} if sources == 1 else {"sources": {str(n): {"url": url} for n in range(sources)}}
+    (folder / "migverify.yaml").write_text(json.dumps({
+        **named, "target": {"url": "tidb://root@tidb"}, "tables": {"include": ["d.*"]},
+        "reverse": {"carrier": {"format": "canal-json", "files": ["sink.json"]}, **reverse},
+    }))  # fmt: skip
+    config = load_config(folder / "migverify.yaml")
+    marks = cache(monkeypatch, target=lambda: None)
+    marks.config, marks.reader = config, "run"
+    marks.endpoints = {one.name: one for one in config.all_endpoints}
+    monkeypatch.setattr(watch_reads, "writer_mark", lambda _, name: SourceWatermark(name, NOON + 40, "server clock"))
+    return marks
+
+
+def tables(*endpoints: str) -> Dataset:
+    return Dataset("c", tuple(TablePart(name, "d", "t") for name in endpoints), PLACE)
+
+
+def test_a_source_is_complete_up_to_what_the_changefeed_brought_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def applied(_: Any, name: str, how: str, ways: dict[str, Any], __: Any) -> SourceWatermark:
+        asked.append(ways["target"].applied)
+        return SourceWatermark(name, None, how, "no marker yet")
+
+    monkeypatch.setattr(watch_reads, "applied_mark", applied)
+    marks = reverse_cache(tmp_path, monkeypatch, {"applied": "marker", "marker": "ops.m"})
+    (found,) = marks.of(tables("source"))
+    assert (found.at, found.reason) == (None, "no marker yet")
+    assert [(one.on_source, one.on_target, one.name) for one in asked] == [
+        ("ops.m", "ops.m", "migverify recon target run")
+    ]  # fmt: skip
+    marks.followers = {}
+    marks._asked.clear()
+    assert marks.of(tables("source"))[0].at == NOON + 40, "without a rule over the changefeed, nothing is fed back"
+
+
+def test_without_a_marker_what_the_changefeed_brought_is_a_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = reverse_cache(tmp_path, monkeypatch, {"settle_seconds": 7})
+    (found,) = marks.of(tables("source"))
+    assert (found.at, found.proof) == (NOON + 23, False)
+    assert "(reverse.applied: settle)" in found.how
+
+
+def test_a_marker_does_not_reach_several_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = reverse_cache(tmp_path, monkeypatch, {"applied": "marker", "marker": "ops.m"}, sources=2)
+    with pytest.raises(ConfigError, match="a marker reaches one source only"):
+        marks.of(tables("source.0"))
+
+
+def test_the_earlier_of_two_watermarks_counts() -> None:
+    early, late = SourceWatermark("a", 5.0, "marker"), SourceWatermark("a", 7.0, "clock", proof=False)
+    assert earlier_mark(early, late) == earlier_mark(late, early) == SourceWatermark("a", 5.0, "marker", proof=False)
+    unknown = SourceWatermark("a", None, "clock", "why")
+    assert earlier_mark(early, unknown) == earlier_mark(unknown, early) == unknown
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
