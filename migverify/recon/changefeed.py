@@ -29,6 +29,8 @@ from migverify.tables.watch_streams import carrier_of, clock_of, types_of
 
 RETRY_SECONDS = 10.0
 """How long brokers that do not answer are left alone."""
+AGAIN_SECONDS = 1.0
+"""So much of the changefeed is read again by a watch that goes on."""
 
 TableName: TypeAlias = tuple[str, str]
 
@@ -85,8 +87,11 @@ class Changefeed:
         with open_session(self.endpoint, self.password) as session:
             types = types_of(session, self.endpoint.name, tables)
         followed = replace(self.make(types), reader=f"recon-{run_id}")
-        begin = position or time_tso(time.time() - MARGIN_SECONDS)
-        if not position:  # what the rules read of before is proved by each read
+        if position:
+            # What came right behind that watermark may have been read, and not be kept yet.
+            begin = position - time_tso(AGAIN_SECONDS)
+        else:  # what rules read of before is proved by each read
+            begin = time_tso(time.time() - MARGIN_SECONDS)
             followed = replace(followed, feed_start=begin)
         letters = self.letters(followed)
 

@@ -68,6 +68,7 @@ def followed(
         write_config(folder, databases.pair, name, reverse=reverse, report={"values": True})
         write_rules(folder, name)
         copier.start()
+        time.sleep(WIDTH + 0.5)  # the first window must not begin before the feed
         try:
             yield fed
         finally:
