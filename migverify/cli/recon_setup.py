@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.model import Endpoint
     from migverify.recon.build import Built
+    from migverify.recon.changefeed import Changefeed
     from migverify.recon.describe import Describer
     from migverify.recon.model import ParameterValue, Window
     from migverify.recon.relation import RuleEngine
@@ -56,6 +57,7 @@ class ReconSetup:
     describe: Describer
     engine: EngineName
     engine_reason: str
+    feeds: Mapping[str, Changefeed]
 
     def build(self, rule: Rule, window: Window | None) -> Built:
         """Build the relations of a rule in a window."""
@@ -73,6 +75,7 @@ def set_up(
     Raises ConfigError, UsageError: the configuration, a rule, a parameter, a time or a name is wrong.
     """
     from migverify.config import load_config
+    from migverify.recon.changefeed import Changefeed
     from migverify.recon.describe import Describer
     from migverify.recon.load import load_rules
     from migverify.recon.parameters import parse_given
@@ -89,13 +92,31 @@ def set_up(
     secrets = {e.name: resolve_password(e).reveal() for e in endpoints.values() if e.password_env or e.password_command}
     name, reason = _choose(found, engine, master, loaded.spark.master)
     span = EvaluationPeriod(_moment(start, "--from"), _moment(end, "--to"))
-    return ReconSetup(loaded, found, given, span, endpoints, secrets, Describer(endpoints, secrets), name, reason)
+    feed = Changefeed.of(loaded, secrets.get(loaded.target.name)) if changed_tables(found, loaded.target.name) else None
+    if feed is not None and name is EngineName.SPARK:
+        raise UsageError(
+            f"rules over the changes of {loaded.target.name} are read from its changefeed, which Spark does not read",
+            hint="Run them alone with --rule and --engine local.",
+        )
+    feeds = {} if feed is None else {loaded.target.name: feed}
+    return ReconSetup(
+        loaded, found, given, span, endpoints, secrets, Describer(endpoints, secrets), name, reason, feeds
+    )  # fmt: skip
 
 
 def _used(rules: RuleSet) -> set[str]:
     names = {name for rule in rules.rules for name in rule.datasets}
     parts = [part for name in names for part in rules.datasets[name].parts]
     return {getattr(part, "endpoint", "") for part in parts}
+
+
+def changed_tables(rules: RuleSet, endpoint: str) -> list[tuple[str, str]]:
+    """Return database and table of what the rules read as changes of an endpoint."""
+    from migverify.recon.model import ChangesPart
+
+    parts = [part for rule in rules.rules for name in rule.datasets for part in rules.datasets[name].parts]
+    named = [(p.database, p.table) for p in parts if isinstance(p, ChangesPart) and p.endpoint == endpoint]
+    return list(dict.fromkeys(named))
 
 
 def _choose(rules: RuleSet, chosen: EngineName | None, master: str | None, configured: str) -> tuple[EngineName, str]:
@@ -139,7 +160,7 @@ def opened_engine(setup: ReconSetup, master: str | None) -> Iterator[RuleEngine]
 def _local(setup: ReconSetup) -> RuleEngine:
     from migverify.recon.local import LocalEngine
 
-    return LocalEngine(setup.endpoints, setup.secrets)
+    return LocalEngine(setup.endpoints, setup.secrets, feeds=setup.feeds)
 
 
 def _spark(setup: ReconSetup, master: str | None) -> RuleEngine:

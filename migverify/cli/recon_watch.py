@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, MasterOption, StoreOption, command_line, examples
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
-from migverify.cli.recon_setup import EngineOption, ReconSetup, RuleOption, opened_engine, set_up
+from migverify.cli.recon_setup import EngineOption, ReconSetup, RuleOption, changed_tables, opened_engine, set_up
 from migverify.cli.watching import watch_output
 from migverify.errors import UsageError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from migverify.db.pool import SessionPool
     from migverify.recon.relation import RuleEngine
     from migverify.recon.watch_judge import RuleReads
+    from migverify.store.results import ResultStore
 
 EPILOG = examples(
     "migverify recon watch --metrics-port 9187",
@@ -85,6 +87,7 @@ def watch(
 ) -> None:
     """Evaluate rules as their windows close, and keep the verdict current.
 
+    Changes of a TiDB are read from its changefeed (reverse.carrier in the configuration).
     Exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE; Ctrl-C ends with what is known, exit 130.
     """
     from migverify.cli.report import open_run_store
@@ -118,7 +121,7 @@ def watch(
             watch_output(as_json=as_json, quiet=quiet, port=metrics_port, file=metrics_file)
         )  # fmt: skip
         status = watch_rules(
-            setup.rules, lambda _: _reads(setup, runner, pool), opened, request, limits,
+            setup.rules, lambda run: _reads(setup, runner, pool, opened, run, stack), opened, request, limits,
             Patience(max_lag, stuck), show=setup.config.report.values,
             on_start=output.begin, on_status=output.show, stop=output.stopped.is_set,
         )  # fmt: skip
@@ -155,10 +158,24 @@ def _moment(text: str | None) -> datetime | None:
         raise UsageError(f"--until {text!r}: {error}", hint="Write UTC, as 2026-01-31T12:00:00.") from None
 
 
-def _reads(setup: ReconSetup, engine: RuleEngine, pool: SessionPool) -> RuleReads:
+def _reads(
+    setup: ReconSetup, engine: RuleEngine, pool: SessionPool, store: ResultStore, run_id: str, stack: ExitStack
+) -> RuleReads:
+    """Return what reads for a watch; ``stack`` ends what it leaves running."""
+    from migverify.changes.positions import time_tso
     from migverify.recon.evaluate import Conditions
     from migverify.recon.run import RuleTools
-    from migverify.recon.watch_reads import EngineReads, WatermarkCache
+    from migverify.recon.watch_reads import EngineReads, WatermarkCache, changes_name
+    from migverify.recon.watch_state import newest_mark
 
     tools = RuleTools(engine, setup.build, Conditions(show=setup.config.report.values))
-    return EngineReads(setup.rules, tools, WatermarkCache(setup.config, setup.endpoints, pool))
+    followers = {
+        name: partial(
+            feed.follower, run_id, changed_tables(setup.rules, name),
+            time_tso(newest_mark(store, run_id, setup.rules, changes_name(name))),
+        )
+        for name, feed in setup.feeds.items()
+    }  # fmt: skip
+    marks = WatermarkCache(setup.config, setup.endpoints, pool, followers=followers, reader=run_id)
+    stack.callback(marks.close)
+    return EngineReads(setup.rules, tools, marks)

@@ -53,7 +53,9 @@ class ReverseSettings(Strict):
     """How `tables watch --reverse` learns what was written on the target, and what the source has applied."""
 
     carrier: CarrierSettings | None = Field(
-        default=None, description="The changefeed of the target. Without one, only a sweep tells something."
+        default=None,
+        description="The changefeed of the target. Without one, only a sweep tells something. Rules over `changes` of"
+        " the target read it too.",
     )
     sweep_minutes: float | None = Field(
         default=None,

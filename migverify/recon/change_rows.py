@@ -1,4 +1,4 @@
-"""Rows of a change stream as records of a join: the binlog of a server, an archive of it, or copied files.
+"""Rows of a change stream as records of a join: of a binlog, an archive or copied files of it, or a changefeed.
 
 A window is complete only when the stream began before it and went on behind it; else the read fails, because a change
 that nobody saw is no change that did not happen.
@@ -6,61 +6,65 @@ that nobody saw is no change that did not happen.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Context, Decimal
 from itertools import islice
 from pathlib import Path
-from time import time
 
+from migverify.changes.carriers.committed import VOID
 from migverify.changes.decode import decoder
-from migverify.changes.files import file_ranges
-from migverify.changes.manifest import read_manifest
-from migverify.changes.model import AfterImages, Begin, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
-from migverify.changes.positions import parse_position
-from migverify.changes.server import source_state
-from migverify.changes.source import read_files, read_range, read_server
-from migverify.changes.storage import Storage
-from migverify.db.session import open_session
+from migverify.changes.model import (
+    AfterImages,
+    Begin,
+    Commit,
+    DecodedTable,
+    Idle,
+    Op,
+    Rows,
+    Statement,
+    TableMap,
+)
+from migverify.changes.positions import tso_time
 from migverify.db.snapshot import ReadSnapshot
 from migverify.errors import CanceledError, ChangeError, ConfigError, IncompleteReadError, ReadError
-from migverify.model import ColumnDef, Endpoint, Flavor, Side
+from migverify.model import ColumnDef, Endpoint
+from migverify.recon.change_streams import EPOCH, ChangeStream, micros, open_stream
+from migverify.recon.changefeed import Changefeed
 from migverify.recon.relation import ChangeRead, Relation
 from migverify.recon.rows import Bytes, Record
 from migverify.sql.canonical import FAMILIES
 from migverify.sql.packed import pack, unpack
-from migverify.sql.server import PURGED, UTC_NOW
 
 BEFORE = "_before."
 LATE_SECONDS = 300
 """Transactions are not strictly in the order of their commit times; so long a stream is read on behind a window."""
 STATE_ROWS = 1000
 STATE_TABLE = "CREATE TABLE state (k BLOB PRIMARY KEY, op TEXT, v BLOB) WITHOUT ROWID"
-_FILE = re.compile(r".+\.[0-9]{6,}\Z")
 _EXACT = Context(prec=200)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_LENGTH = len("2026-01-31")
+NO_FEEDS: Mapping[str, Changefeed] = {}
 
 
 def change_records(
     relation: Relation, read: ChangeRead, number: int, endpoints: Mapping[str, Endpoint],
     secrets: Mapping[str, str], canceled: threading.Event, on_snapshot: Callable[[ReadSnapshot], None] = lambda _: None,
+    feeds: Mapping[str, Changefeed] = NO_FEEDS,
 ) -> Iterator[Record]:  # fmt: skip
     """Yield the rows of a change read as (key, values, 1, number).
 
     ``number``: The number of the read in its relation. ``on_snapshot``: Called with the snapshot of the stream, at its
-    end.
+    end. ``feeds``: The changefeeds by name of their endpoint.
 
     Raises ChangeError: the stream cannot be read exactly; IncompleteReadError: it does not cover the window, or the
     table was truncated in it.
     """
-    stream = _stream(read, endpoints, secrets)
+    stream = open_stream(read, endpoints, secrets, feeds)
     rows = _rows(relation, read, stream, canceled)
     if read.part.state:
         rows = _last_of_each_key(rows, len(read.key))
@@ -78,74 +82,12 @@ class _Change:
     old_key: Bytes | None = None
 
 
-class _Stream:
-    """Items of a change stream, and what they cover. ``from_birth``: nothing was ever written before its begin."""
-
-    def __init__(
-        self, items: Generator[Item, None, None], name: str, flavor: str, *, from_birth: bool, seen_until: int | None
-    ) -> None:
-        self.items = items
-        self.name, self.flavor = name, flavor
-        self.from_birth, self.seen_until = from_birth, seen_until
-        self.end = ""
-
-    @property
-    def snapshot(self) -> ReadSnapshot:
-        """Up to where it was read."""
-        return ReadSnapshot(self.name, self.flavor, "change stream", self.end, self.end, exact=True, at=time())
-
-
-def _stream(read: ChangeRead, endpoints: Mapping[str, Endpoint], secrets: Mapping[str, str]) -> _Stream:
-    part = read.part
-    since = parse_position(read.since) if read.since else None
-    if part.endpoint:
-        endpoint = endpoints.get(part.endpoint)
-        if endpoint is None:
-            raise ConfigError(f"there is no endpoint {part.endpoint}", hint=f"Known: {', '.join(endpoints)}.")
-        return _server(endpoint, secrets.get(endpoint.name), since)
-    return _files(part.path, since)
-
-
-def _server(endpoint: Endpoint, password: str | None, since: Position | None) -> _Stream:
-    with open_session(endpoint, password, side=Side.SOURCE) as session:
-        # The clock first: what is committed later has a later time, and is after the end that is read next.
-        clock = _micros(session.query(UTC_NOW)[0][0] or "")
-        state = source_state(session)
-        purged = "" if session.flavor is not Flavor.MYSQL else session.query(PURGED)[0][0]
-    birth = since is None and state.gtids and not purged and state.first.file.endswith((".000001", ".0000001"))
-    items = (item for item in read_server(endpoint, password, since or state.first, follow=False))
-    return _Stream(items, endpoint.name, state.flavor.value, from_birth=birth, seen_until=clock)
-
-
-def _files(path: str, since: Position | None) -> _Stream:
-    storage = Storage(path)
-    if _FILE.match(path):
-        return _Stream((item for item in read_files([path], since)), path, "binlog", from_birth=False, seen_until=None)
-    manifest = read_manifest(storage)
-    if manifest.files:
-        wanted = file_ranges(manifest, since)
-        items = (item for one in wanted for item in read_range(storage, one))
-        birth = since is None and manifest.files[0].name.endswith(".000001")
-        return _Stream(items, path, "binlog", from_birth=birth, seen_until=None)
-    names = [name for name in storage.names() if _FILE.match(name)]
-    if not names:
-        raise ChangeError(f"{path} holds no binlog files.", hint="Give an archive, or a folder of copied binlog files.")
-    paths = [f"{path.rstrip('/')}/{name}" for name in names]
-    items = (item for item in read_files(paths, since))
-    return _Stream(items, path, "binlog", from_birth=since is None and names[0].endswith(".000001"), seen_until=None)
-
-
-def _micros(text: str) -> int:
-    moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
 # --- rows ------------------------------------------------------------------------------------------------
 
 
-def _rows(relation: Relation, read: ChangeRead, stream: _Stream, canceled: threading.Event) -> Iterator[_Change]:
+def _rows(relation: Relation, read: ChangeRead, stream: ChangeStream, canceled: threading.Event) -> Iterator[_Change]:
     """Yield the changes of the table in the window, in the order of the stream."""
-    bounds = (_micros(read.window[0]), _micros(read.window[1])) if read.window is not None else None
+    bounds = (micros(read.window[0]), micros(read.window[1])) if read.window is not None else None
     takers: dict[int, tuple[TableMap, _Taker]] = {}
     begin: Begin | None = None
     first = last = None
@@ -165,18 +107,41 @@ def _rows(relation: Relation, read: ChangeRead, stream: _Stream, canceled: threa
                 stream.end = item.end.gtids or str(item.end)
             elif isinstance(item, Idle):
                 stream.end = item.at.gtids or str(item.at)
+                if canceled.is_set():
+                    raise CanceledError("the run was canceled")
+                if stream.has_watermarks:
+                    stream.seen_until = round(tso_time(item.at.offset + 1) * 1_000_000)
+                    if bounds is not None and stream.seen_until >= bounds[1]:
+                        break
             elif isinstance(item, Rows) and inside and begin is not None:
                 table = item.table
-                if (table.database, table.table) == (read.part.database, read.part.table):
+                if _is_table(read, stream, table.database, table.table):
                     known = takers.get(id(table))
                     if known is None:
                         # The map is kept beside its taker, so that its identity stays its own.
                         known = takers[id(table)] = table, _Taker(relation, read, table)
                     yield from known[1].take(item, begin)
-            elif isinstance(item, Statement) and inside:
-                _refuse_truncate(read, item)
+            elif isinstance(item, Statement):
+                _refuse_void(stream, item)
+                if inside:
+                    _refuse_truncate(read, item)
     if bounds is not None:
         _refuse_uncovered(read, stream, bounds, first, last)
+
+
+def _is_table(read: ChangeRead, stream: ChangeStream, database: str, table: str) -> bool:
+    """Whether rows are those of the read's table; TiDB takes names in any case."""
+    if stream.has_watermarks:
+        return (database.casefold(), table.casefold()) == (read.part.database.casefold(), read.part.table.casefold())
+    return (database, table) == (read.part.database, read.part.table)
+
+
+def _refuse_void(stream: ChangeStream, item: Statement) -> None:
+    if stream.has_watermarks and item.sql.startswith(VOID):
+        raise IncompleteReadError(
+            f"the changefeed of {stream.name}: {item.sql.removeprefix(VOID)}",
+            hint="What it changed in the window is not known: compare the table by `migverify tables verify`.",
+        )
 
 
 def _refuse_truncate(read: ChangeRead, item: Statement) -> None:
@@ -192,7 +157,7 @@ def _refuse_truncate(read: ChangeRead, item: Statement) -> None:
 
 
 def _refuse_uncovered(
-    read: ChangeRead, stream: _Stream, bounds: tuple[int, int], first: int | None, last: int | None
+    read: ChangeRead, stream: ChangeStream, bounds: tuple[int, int], first: int | None, last: int | None
 ) -> None:
     if not stream.from_birth and (first is None or first > bounds[0]):
         begins = "holds no transaction" if first is None else f"begins at {_text(first)}"
@@ -210,7 +175,7 @@ def _refuse_uncovered(
 
 
 def _text(micros: int) -> str:
-    return f"{_EPOCH + timedelta(microseconds=micros):%Y-%m-%d %H:%M:%S.%f}"
+    return f"{EPOCH + timedelta(microseconds=micros):%Y-%m-%d %H:%M:%S.%f}"
 
 
 class _Taker:
@@ -221,6 +186,12 @@ class _Taker:
         definitions = (*relation.key, *relation.values)
         self._keys = len(read.key)
         self._changed = read.changed
+        named = {table.columns[place].name for place in table.key}
+        self._needs_before = (
+            bool(read.changed)
+            or any(name.startswith(BEFORE) for name in self._names)
+            or (read.part.state and not set(read.key) <= named)
+        )
         columns = list(dict.fromkeys(
             name.removeprefix(BEFORE).removeprefix("?")
             for name in (*self._names, *([read.changed] if read.changed else [])) if _is_column(name)
@@ -228,8 +199,10 @@ class _Taker:
         self._decoder = decoder(table, columns)
         self._place = {name: place for place, name in enumerate(columns)}
         charsets = {column.name: column.charset for column in table.columns}
+        is_carried = isinstance(table, DecodedTable)
         self._convert = [
-            _converter(definition, binary=charsets.get(name.removeprefix(BEFORE)) == "binary")
+            # A carrier's columns have no character set, and bytes are written as 0x in it.
+            _converter(definition, binary=is_carried or charsets.get(name.removeprefix(BEFORE)) == "binary")
             for name, definition in zip(self._names, definitions, strict=True)
         ]  # fmt: skip
         self._mapped = {name: dict(values) for name, values in read.mapped}
@@ -238,12 +211,15 @@ class _Taker:
         """Yield the changes of one rows event."""
         images = self._decoder.texts(item.images)
         pairs: Iterator[tuple[Sequence[str | None] | None, Sequence[str | None] | None]]
-        if isinstance(item.table, AfterImages):
+        after_only = isinstance(item.table, AfterImages)
+        if after_only and self._needs_before:
             raise ChangeError(
                 f"{item.table.name}: the changefeed sends no old values, and the rule needs the row before.",
                 hint="Set output-old-value=true for the changefeed.",
             )
-        if item.op is Op.UPDATE:
+        if after_only:  # an update of the key comes as a delete and an insert
+            pairs = zip(images, images, strict=True)
+        elif item.op is Op.UPDATE:
             pairs = zip(images[0::2], images[1::2], strict=True)
         elif item.op is Op.INSERT:
             pairs = ((None, image) for image in images)

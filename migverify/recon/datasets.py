@@ -51,7 +51,8 @@ class PartPart(Strict):
     )
     changes: Table | None = Field(
         default=None,
-        description="Row changes of a table, as `database.table`: from the binlog of `endpoint`, or from `path`.",
+        description="Row changes of a table, as `database.table`: from the binlog of `endpoint`, of a TiDB from the"
+        " changefeed that `reverse.carrier` names, or from `path`.",
     )
     path: str | None = Field(
         default=None,

@@ -23,7 +23,8 @@ from migverify.db.session import Session, open_session
 from migverify.db.snapshot import NOW, SnapshotSessions, open_snapshot
 from migverify.errors import CanceledError, ConfigError
 from migverify.model import Endpoint, KeyText, Side
-from migverify.recon.change_rows import change_records
+from migverify.recon.change_rows import NO_FEEDS, change_records
+from migverify.recon.changefeed import Changefeed
 from migverify.recon.join import Join, Row, statement
 from migverify.recon.read_sessions import ReadSessions
 from migverify.recon.reads import PieceReader, ReadPiece, plan, populations, session_needs
@@ -57,7 +58,7 @@ class LocalEngine:
 
     ``endpoints``, ``secrets``: By name of the endpoint. ``folder``: Where temporary files go; None is the system's
     place for them. They are removed. ``retries``, ``retry_seconds``: How often a join is begun anew after a failure
-    that may pass, and the first pause before that.
+    that may pass, and the first pause before that. ``feeds``: Changefeeds by name of their endpoint.
     """
 
     name = "local"
@@ -73,8 +74,9 @@ class LocalEngine:
         progress: Progress | None = None,
         opener: Opener = _open,
         snapshot: Callable[..., Any] = open_snapshot,
+        feeds: Mapping[str, Changefeed] = NO_FEEDS,
     ) -> None:
-        self.endpoints, self.secrets = endpoints, secrets
+        self.endpoints, self.secrets, self.feeds = endpoints, secrets, feeds
         self.folder = folder
         self.retries, self.retry_seconds = retries, retry_seconds
         self.canceled = threading.Event()
@@ -142,7 +144,7 @@ class LocalEngine:
             try:
                 report = partial(self._report, relations)
                 yield (
-                    PieceReader(relations, self._sessions, self.endpoints, self.secrets, report),
+                    PieceReader(relations, self._sessions, self.endpoints, self.secrets, report, self.feeds),
                     list(opened.values()),
                 )
             finally:
@@ -158,7 +160,9 @@ class LocalEngine:
         side = KeyRecords(relation)
         for number, read in enumerate(relation.reads):
             if isinstance(read, ChangeRead):
-                records = change_records(relation, read, number, self.endpoints, self.secrets, self.canceled)
+                records = change_records(
+                    relation, read, number, self.endpoints, self.secrets, self.canceled, feeds=self.feeds
+                )
                 side.take(record for record in records if record[0] in texts)
             elif isinstance(read, SqlRead):
                 for start in range(0, len(keys), LOOKUP_KEYS):

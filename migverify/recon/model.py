@@ -65,7 +65,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class ChangesPart:
-    """Row changes of one table, from an endpoint's binlog or from archived or copied binlog files.
+    """Row changes of one table: from an endpoint's binlog or, of a TiDB, its changefeed; or from binlog files.
 
     Exactly one of ``endpoint`` and ``path`` is not empty. Besides the table's columns, which are those of the image
     after the change (before it for a delete), a row has ``_op``, ``_time`` (commit, UTC, microseconds), ``_gtid``,

@@ -21,6 +21,7 @@ from migverify.db.snapshot import ReadSnapshot
 from migverify.errors import IncompleteReadError
 from migverify.model import Endpoint
 from migverify.recon.change_rows import change_records
+from migverify.recon.changefeed import Changefeed
 from migverify.recon.read_sessions import ReadSessions
 from migverify.recon.relation import ChangeRead, Cut, JoinFilter, Relation, SqlRead
 from migverify.recon.rows import Relations, note_batch, record_batch, sections_of
@@ -235,13 +236,17 @@ def step_condition(read: SqlRead, step: RangeStep) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PieceReader:
-    """What reads the pieces of one join. ``on_rows`` is called with a side and how many of its rows were read."""
+    """What reads the pieces of one join.
+
+    ``on_rows`` is called with a side and how many of its rows were read. ``feeds`` as for ``change_records``.
+    """
 
     relations: Relations
     sessions: ReadSessions
     endpoints: Mapping[str, Endpoint]
     secrets: Mapping[str, str]
     on_rows: Callable[[int, int], None] = lambda _side, _rows: None
+    feeds: Mapping[str, Changefeed] = field(default_factory=dict)
     escaped: set[SqlRead] = field(default_factory=set)
     """Reads with a text that holds a control byte, as more of their texts will."""
 
@@ -286,8 +291,9 @@ class PieceReader:
     def _changes(self, place: Place, read: ChangeRead) -> Iterator[pa.RecordBatch]:
         relation, snapshots = self.relation(place[0]), list[ReadSnapshot]()
         records = change_records(
-            relation, read, place[1], self.endpoints, self.secrets, self.sessions.stopped, snapshots.append
-        )
+            relation, read, place[1], self.endpoints, self.secrets, self.sessions.stopped, snapshots.append,
+            self.feeds,
+        )  # fmt: skip
         for sections in sections_of(relation, records):
             yield record_batch(*place, sections, counted=not relation.rows)
         for snapshot in snapshots:

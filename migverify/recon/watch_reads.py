@@ -9,10 +9,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from migverify.config import Config, route, shard_of
+from migverify.config.reverse import ReverseSettings
 from migverify.db.pool import SessionPool
+from migverify.db.session import Session
 from migverify.errors import ConfigError, MigverifyError
-from migverify.model import Endpoint, KeyText
+from migverify.model import Endpoint, Flavor, KeyText
 from migverify.recon.build import Built
+from migverify.recon.changefeed import ChangefeedFollower, no_changefeed
 from migverify.recon.evaluate import ROW, Sink
 from migverify.recon.exceptions import Exceptions
 from migverify.recon.model import ChangesPart, Dataset, FilePart, QueryPart, RuleFinding, RuleResult, TablePart, Window
@@ -25,6 +28,8 @@ from migverify.recon.watermark import (
     SourceWatermark,
     applied_mark,
     archive_mark,
+    changefeed_mark,
+    earlier_mark,
     files_mark,
     settled_mark,
     static_mark,
@@ -33,9 +38,17 @@ from migverify.recon.watermark import (
 )
 from migverify.recon.windows import moment_of
 from migverify.sql.recon import signature_sql
+from migverify.tables.watch_streams import marker_name
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SyncPoints
 
 MARK_SECONDS = 1.0
+FIRST_SECONDS = 30.0
+"""How long the first watermark of a changefeed is awaited: its files may be long."""
+
+
+def changes_name(endpoint: str) -> str:
+    """Return how the watermark of the changes of an endpoint is called."""
+    return f"changes of {endpoint}"
 
 
 @dataclass(slots=True)
@@ -43,14 +56,21 @@ class WatermarkCache:
     """Watermarks of endpoints and files, asked at most once in ``MARK_SECONDS``.
 
     ``endpoints``: Those that the rules read, by name. ``pool``: One idle session for each endpoint at most.
+    ``followers``: Make what follows the changefeed of an endpoint; it is begun when it is asked for first. Where there
+    is one, the target is written, and a source is complete up to what the changefeed has brought there. ``reader``: The
+    name of this watch in the marker table.
     """
 
     config: Config
     endpoints: Mapping[str, Endpoint]
     pool: SessionPool
     clock: Callable[[], float] = time.monotonic
+    followers: Mapping[str, Callable[[], ChangefeedFollower]] = field(default_factory=dict)
+    reader: str = ""
+    _followed: dict[str, ChangefeedFollower] = field(default_factory=dict)
     _asked: dict[str, tuple[float, SourceWatermark]] = field(default_factory=dict)
     _applied: dict[str, AppliedTime] = field(default_factory=dict)
+    _applied_back: dict[str, AppliedTime] = field(default_factory=dict)
     _how: str = ""
 
     def of(self, dataset: Dataset) -> list[SourceWatermark]:
@@ -64,7 +84,7 @@ class WatermarkCache:
             elif isinstance(part, ChangesPart) and part.path:
                 found[part.path] = self._once(part.path, lambda path=part.path: archive_mark(path))  # type: ignore[misc]
             elif isinstance(part, ChangesPart):
-                name = f"changes of {part.endpoint}"
+                name = changes_name(part.endpoint)
                 found[name] = self._once(name, lambda e=part.endpoint, n=name: self._stream(e, n))  # type: ignore[misc]
             else:
                 found[part.endpoint] = self._once(part.endpoint, lambda e=part.endpoint: self._server(e))  # type: ignore[misc]
@@ -85,14 +105,36 @@ class WatermarkCache:
 
     def _stream(self, endpoint: str, name: str) -> SourceWatermark:
         with self.pool.session(self.endpoints[endpoint]) as session:
-            return stream_mark(session, name)
+            if session.flavor is not Flavor.TIDB:
+                return stream_mark(session, name)
+        follower = self._follower(endpoint)
+        with self.pool.session(self.endpoints[endpoint]) as session:
+            return changefeed_mark(session, name, follower.reached, follower.broken or follower.failure)
+
+    def _follower(self, endpoint: str) -> ChangefeedFollower:
+        """Return what follows the changefeed of an endpoint; begins it, and awaits its first watermark."""
+        follower = self._followed.get(endpoint)
+        if follower is None:
+            if endpoint not in self.followers:
+                raise no_changefeed(endpoint)
+            follower = self._followed[endpoint] = self.followers[endpoint]()
+            follower.start()
+            follower.wait(FIRST_SECONDS)
+        return follower
+
+    def close(self) -> None:
+        """End what follows changefeeds."""
+        for follower in self._followed.values():
+            follower.stop()
 
     def _server(self, name: str) -> SourceWatermark:
         settings = self.config.watch
         with ExitStack() as stack:
             session = stack.enter_context(self.pool.session(self.endpoints[name]))
             if name != self.config.target.name:
-                return writer_mark(session, name)
+                mark = writer_mark(session, name)
+                is_fed = self.followers and any(source.name == name for source in self.config.sources)
+                return earlier_mark(mark, self._fed_back(session, name, stack)) if is_fed else mark
             if settings.applied == "settle":
                 return settled_mark(session, name, settings.settle_seconds)
             if not self._applied:
@@ -104,6 +146,23 @@ class WatermarkCache:
                 self._how = f"applied by {settings.applied}"
             sources = {e.name: stack.enter_context(self.pool.session(e)) for e in self.config.sources}
             return applied_mark(session, name, self._how, self._applied, sources)
+
+    def _fed_back(self, session: Session, name: str, stack: ExitStack) -> SourceWatermark:
+        """Return up to when a source has what was written on the target."""
+        settings, target = self.config.reverse or ReverseSettings(), self.config.target
+        marker = marker_name(self.config, reverse=True)
+        if marker is None:
+            return settled_mark(session, name, settings.settle_seconds, "reverse.applied")
+        if len(self.config.sources) > 1:
+            raise ConfigError(
+                "a marker reaches one source only, and there are several", hint="Set reverse.applied: settle."
+            )
+        if name not in self._applied_back:
+            way = Marker(marker, marker, f"migverify recon {target.name} {self.reader}")
+            self._applied_back[name] = AppliedTime(way)
+        written = stack.enter_context(self.pool.session(self.endpoints[target.name]))
+        applied = {target.name: self._applied_back[name]}
+        return applied_mark(session, name, "applied by reverse.applied: marker", applied, {target.name: written})
 
     def _ways(self, *, syncpoints: bool) -> Iterator[tuple[str, Applied]]:
         settings = self.config.watch

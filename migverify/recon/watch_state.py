@@ -16,8 +16,9 @@ from migverify.errors import StoreError
 from migverify.model import Verdict
 from migverify.recon.bodies import DONE, OPEN, result_body, result_of, window_text
 from migverify.recon.model import MISMATCHES, Class, CoveredWindows, RuleResult, Severity, Window
-from migverify.recon.rule import Rule
+from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.verdict import FindingTally
+from migverify.store.results import ResultStore
 
 
 class WindowPhase(StrEnum):
@@ -169,6 +170,14 @@ def kept_of(body: Mapping[str, Any]) -> WindowState:
             f"window {body.get('window')} in the store was not written by a watch: {error}",
             hint="Start a new watch, without --resume.",
         ) from error
+
+
+def newest_mark(store: ResultStore, run_id: str, rules: RuleSet, source: str) -> float:
+    """Return the newest watermark of a source that windows of a watch were evaluated with, 0 for none."""
+    marks = (
+        kept_of(body).marks.get(source) for rule in rules.rules for body in store.windows(run_id, rule.name)
+    )  # fmt: skip
+    return max((mark for mark in marks if mark is not None), default=0.0)
 
 
 def gaps_of(result: RuleResult) -> tuple[str, ...]:

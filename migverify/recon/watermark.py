@@ -2,8 +2,9 @@
 
 Never the greatest time in a table: a row with a later time may be committed before one with an earlier time. A writer
 is complete up to its own clock, less the transactions that have written and not committed; a replica up to what it has
-applied; a target up to what its replicator has applied; a change stream up to its server's clock; files up to what
-their maker declared. What is not known is None with a reason, and holds windows open.
+applied; a target up to what its replicator has applied; a change stream up to its server's clock, that of a TiDB up to
+the watermark of its changefeed; files up to what their maker declared. What is not known is None with a reason, and
+holds windows open.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from migverify.changes.manifest import read_manifest
+from migverify.changes.positions import shown_timestamp, tso_time
 from migverify.changes.server import source_state
 from migverify.changes.storage import Storage
 from migverify.db.session import Session
@@ -170,10 +172,10 @@ def replica_mark(name: str, clock: ClockReading, channels: list[dict[str, str | 
     return SourceWatermark(name, at, "seconds behind its source", "", True, clock.offset, clock.error)
 
 
-def settled_mark(session: Session, name: str, seconds: float) -> SourceWatermark:
-    """Return the guess of a target of whose replicator nothing is known: its clock less a settle time."""
+def settled_mark(session: Session, name: str, seconds: float, setting: str = "watch.applied") -> SourceWatermark:
+    """Return the guess of a follower of whose replicator nothing is known: its clock less a settle time."""
     clock = read_clock(session)
-    how = f"a guess: {seconds:g} s before its clock (watch.applied: settle)"
+    how = f"a guess: {seconds:g} s before its clock ({setting}: settle)"
     return SourceWatermark(name, clock.now - seconds, how, "", False, clock.offset, clock.error)
 
 
@@ -200,6 +202,14 @@ def applied_mark(
     return SourceWatermark(name, min(reached), how, "", True, clock.offset, clock.error)
 
 
+def earlier_mark(one: SourceWatermark, other: SourceWatermark) -> SourceWatermark:
+    """Return the watermark of a source that two things hold back: the earlier one, or the one that is not known."""
+    if one.at is None or other.at is None:
+        return one if one.at is None else other
+    first = one if one.at <= other.at else other
+    return replace(first, proof=one.proof and other.proof)
+
+
 def stream_mark(session: Session, name: str) -> SourceWatermark:
     """Return the watermark of the change stream of a server: its clock, read before its binlog's end.
 
@@ -211,6 +221,20 @@ def stream_mark(session: Session, name: str) -> SourceWatermark:
     except ChangeError as error:
         return SourceWatermark(name, None, "binlog", error.message, True, clock.offset, clock.error)
     return SourceWatermark(name, clock.now, f"server clock, binlog at {end}", "", True, clock.offset, clock.error)
+
+
+def changefeed_mark(session: Session, name: str, reached: int, failure: str) -> SourceWatermark:
+    """Return the watermark of the changefeed of a TiDB: the timestamp up to which it was read, by TiDB's own clock.
+
+    ``reached`` is 0 where no watermark came yet; ``failure`` says why none counts any more.
+    """
+    clock = read_clock(session)
+    how = "watermark of the changefeed"
+    if failure or not reached:
+        reason = failure or "it has sent no watermark to every partition yet, or is still being read"
+        return SourceWatermark(name, None, how, reason, True, clock.offset, clock.error)
+    how = f"{how} at {shown_timestamp(reached)}"
+    return SourceWatermark(name, tso_time(reached + 1), how, "", True, clock.offset, clock.error)
 
 
 def archive_mark(path: str) -> SourceWatermark:

@@ -24,7 +24,7 @@ from migverify.config import Config, includes, override_for, route, shard_of
 from migverify.config.reverse import ReverseSettings
 from migverify.db.pool import SessionPool
 from migverify.db.reader import SidePlan
-from migverify.db.session import open_session
+from migverify.db.session import Session, open_session
 from migverify.db.snapshot import current_timestamp
 from migverify.errors import ConfigError, EndpointError, PrivilegeError, ReadError, UsageError
 from migverify.model import Endpoint, Flavor, RunInfo, TableDef
@@ -142,14 +142,14 @@ def reverse_stream(
     if marker is not None:
         applied = Marker(marker, marker, _marker_row(config.target, run_id))
     database, _, table = (marker or "").partition(".")
-    newest = None if secrets is None else _clock_of(config.target, secrets.get(config.target.name))
+    newest = None if secrets is None else clock_of(config.target, secrets.get(config.target.name))
     changes = replace(carrier_of(settings.carrier, newest, types or {}), reader=run_id)
     place = (database, table) if marker else None
     name = _marker_row(config.target, run_id)
     return Stream(config.target, changes, applied, start, place, name, changes.set_aside)
 
 
-def _clock_of(endpoint: Endpoint, password: str | None) -> Callable[[], int]:
+def clock_of(endpoint: Endpoint, password: str | None) -> Callable[[], int]:
     """Return how to ask a TiDB for its present timestamp; where it does not answer, the clock of this machine is taken.
 
     A TiDB that is restarted must not end the stream of its changes, and the two clocks are within the margin that a
@@ -173,12 +173,17 @@ def column_types(pool: SessionPool, endpoint: Endpoint, names: Sequence[tuple[st
     does not fit them is kept as a dead letter, and the table is compared.
     """
     with pool.session(endpoint) as session:
-        return {
-            f"{one.ref.database}.{one.ref.table}": {
-                column.name: column.column_type for column in one.columns if _is_known(column.column_type)
-            }
-            for one in read_tables(session, endpoint.name, names, estimates=False)
+        return types_of(session, endpoint.name, names)
+
+
+def types_of(session: Session, endpoint: str, names: Sequence[tuple[str, str]]) -> Types:
+    """Return the types of the columns of some tables of an endpoint, as ``column_types``."""
+    return {
+        f"{one.ref.database}.{one.ref.table}": {
+            column.name: column.column_type for column in one.columns if _is_known(column.column_type)
         }
+        for one in read_tables(session, endpoint, names, estimates=False)
+    }
 
 
 def _is_known(column_type: str) -> bool:

@@ -13,7 +13,7 @@ partition after it, below which its change was committed.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import TypeVar
@@ -47,6 +47,7 @@ VOID = "carrier void: "
 """What the text of a statement begins with that is given for a message without its change."""
 _MOST_TOGETHER = 64 << 10
 """Bytes of rows that are given together."""
+_MOST_BROKEN = 100
 _MOST_UNDECODABLE = 10
 """So many messages at the start may be undecodable before one must be decoded."""
 
@@ -138,6 +139,8 @@ class CommittedChanges:
         self._decoded, self._undecodable = False, 0
         self.unfinished = 0
         """Changes that wait for a watermark."""
+        self.broken: deque[Reject] = deque(maxlen=_MOST_BROKEN)
+        """The broken promises of watermarks, the newest last; whoever reads them may take them out."""
 
     @property
     def has_watermark(self) -> bool:
@@ -220,7 +223,8 @@ class CommittedChanges:
         self._check_cluster(mark)
         highest = self._marks.see(mark)
         self._voids.close(mark, highest)
-        if mark.complete_to < highest:
+        # What a watermark behind an earlier one may have left out was committed before that one.
+        if mark.complete_to < highest and highest > self._start:
             self._break(f"a watermark of {mark.complete_to} comes after one of {highest}: another changefeed or "
                         "cluster fills the topic too, or the changefeed was set back", mark)  # fmt: skip
         if not self._proved and mark.everywhere:  # at the start or before it: all that is behind it is yet to come
@@ -287,7 +291,8 @@ class CommittedChanges:
         elif isinstance(item, Carried):
             event = item.event
             tables = event.tables if isinstance(event, Statement) else ((event.table.database, event.table.table),)
-        self._voids.add(Reject(reason, item.place, None, None, tables))
+        self.broken.append(Reject(reason, item.place, None, None, tables))
+        self._voids.add(self.broken[-1])
 
     def _again(self, item: Carried | CarriedRow, commit: int) -> Iterator[Item]:
         """Give out a change that comes after it was excluded."""

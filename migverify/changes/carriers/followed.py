@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from migverify.changes.carriers.base import MessagePosition, Reject
+from migverify.changes.carriers.base import Carrier, MessagePosition, Reject
 from migverify.changes.carriers.committed import MARGIN_SECONDS, CommittedChanges
 from migverify.changes.carriers.dead_letters import DeadLetterFile
 from migverify.changes.carriers.formats import CarrierSource
@@ -42,13 +42,16 @@ class FollowedCarrier(TimestampOrdinals):
     def open(self, since: Position | None) -> Iterator[Item]:
         """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
         start = since or tso_position(time_tso(time.time() - MARGIN_SECONDS))
-        letters = DeadLetterFile(self.dead_letters)
+        return self.changes(self.carrier(), start, DeadLetterFile(self.dead_letters)).items()
+
+    def carrier(self) -> Carrier:
+        """Return the messages; files that are followed are marked."""
         name = ".".join(filter(None, [self.dead_letters.name, self.reader, "files.json"]))
-        marks = self.dead_letters.with_name(name)
-        carrier = self.source.carrier(keys_only=True, marks=marks)
-        return CommittedChanges(
-            carrier, start, letters=letters, feed_start=self.feed_start, newest=self.newest
-        ).items()  # fmt: skip
+        return self.source.carrier(keys_only=True, marks=self.dead_letters.with_name(name))
+
+    def changes(self, carrier: Carrier, since: Position | None, letters: DeadLetterFile) -> CommittedChanges:
+        """Return the changes that messages of this carrier hold behind a position."""
+        return CommittedChanges(carrier, since, letters=letters, feed_start=self.feed_start, newest=self.newest)
 
     def set_aside(self, event: Rows, reason: str) -> None:
         """Keep rows as a dead letter whose keys are not those of the table, by the first of their messages."""

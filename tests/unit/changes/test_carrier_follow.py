@@ -211,6 +211,15 @@ def test_a_topic_of_another_cluster_ends_it(letters: DeadLetterFile) -> None:
         list(CommittedChanges(Messages(ahead), letters=letters, newest=newest).items())
 
 
+@pytest.mark.parametrize(("since", "is_void"), [(8, True), (9, False), (15, False)])
+def test_a_watermark_that_went_back_before_the_start_voids_nothing(
+    letters: DeadLetterFile, since: int, is_void: bool
+) -> None:
+    """The process that came to the start gave the void; a verification that begins there has what it may hide."""
+    found = followed([mark(5), mark(9), mark(6), mark(12), mark(30)], letters, since=since)
+    assert bool(voids(found)) == is_void
+
+
 # --- the start is proved ---
 
 

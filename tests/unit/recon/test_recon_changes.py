@@ -12,6 +12,7 @@ from migverify.changes.model import Begin, Commit, Item, Op, Position, Statement
 from migverify.errors import CanceledError, IncompleteReadError
 from migverify.model import ColumnDef
 from migverify.recon import change_rows
+from migverify.recon.change_streams import ChangeStream
 from migverify.recon.model import ChangesPart
 from migverify.recon.relation import ChangeRead, Relation
 
@@ -29,7 +30,7 @@ def read(items: Iterator[Item], *, birth: bool = False, seen: int | None = None,
     part = ChangesPart("e", "", "d", "t", **fields)
     wanted = ChangeRead(part, ("id",), (), WINDOW)
     relation = Relation("d", (wanted,), KEY, (), ())
-    stream = change_rows._Stream((item for item in items), "e", "mysql", from_birth=birth, seen_until=seen)
+    stream = ChangeStream((item for item in items), "e", "mysql", from_birth=birth, seen_until=seen)
     return list(change_rows._rows(relation, wanted, stream, threading.Event()))
 
 
@@ -75,9 +76,7 @@ def test_another_table_may_be_truncated() -> None:
 def test_a_reader_stops_when_told() -> None:
     part = ChangesPart("e", "", "d", "t")
     wanted = ChangeRead(part, ("id",), (), WINDOW)
-    stream = change_rows._Stream(
-        (item for item in transactions(9, 15)), "e", "mysql", from_birth=False, seen_until=None
-    )
+    stream = ChangeStream((item for item in transactions(9, 15)), "e", "mysql", from_birth=False, seen_until=None)
     told = threading.Event()
     told.set()
     with pytest.raises(CanceledError):

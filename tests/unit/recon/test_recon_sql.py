@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from migverify.db.session import ResultColumn
 from migverify.errors import ConfigError, IncompleteReadError, ReadError
 from migverify.model import ColumnDef
-from migverify.recon import change_rows
+from migverify.recon import change_rows, change_streams
 from migverify.recon.describe import column_of
 from migverify.recon.relation import SqlRead
 from migverify.sql import recon as sql
@@ -200,6 +200,6 @@ def test_bytes_of_the_binlog_stay_and_floats_are_refused() -> None:
 
 @given(st.datetimes(min_value=datetime(1990, 1, 1), max_value=datetime(2100, 1, 1)))
 def test_moments_come_back(at: datetime) -> None:
-    micros = change_rows._micros(f"{at:%Y-%m-%d %H:%M:%S.%f}")
+    micros = change_streams.micros(f"{at:%Y-%m-%d %H:%M:%S.%f}")
     assert change_rows._text(micros) == f"{at:%Y-%m-%d %H:%M:%S.%f}"
     assert round(at.replace(tzinfo=UTC).timestamp() * 1_000_000) == micros
