@@ -1,0 +1,204 @@
+"""What hurts about a digest's plans on the target, measured in rows read; and what cannot be known.
+
+Plans differ between servers by design: another order of joins, a small table read whole, a hash join in place of many
+lookups. What counts is that the target reads many more rows than the source does, or must fetch rows only to drop them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from migverify.model import Side, Verdict
+from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, QueryPlan, SamplePlans, TableAccess
+from migverify.workload.plans.statistics import TableStatistics, analyze
+
+_ORDER = list(Harm)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """What is too much. A table of ``small`` rows may be read whole; ``more`` times the rows of the source are a loss.
+
+    ``off`` is the factor between estimated and actual rows from which an estimate is wrong.
+    """
+
+    small: int = 1_000
+    more: float = 10.0
+    off: float = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTables:
+    """What the target's catalog says: statistics and names of indexes, by database and table, lower case."""
+
+    statistics: Mapping[tuple[str, str], TableStatistics] = field(default_factory=dict)
+    indexes: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+
+
+class PlanState(StrEnum):
+    """What is known of a digest's plans."""
+
+    FINE = "fine"
+    HURTS = "hurts"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPlans:
+    """``doubts`` are reasons why the plans cannot be judged, each with what to do; findings hold all the same."""
+
+    plans: DigestPlans
+    findings: tuple[PlanFinding, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> PlanState:
+        """Fine only where every sample was judged and nothing was found."""
+        if self.findings:
+            return PlanState.HURTS
+        return PlanState.UNKNOWN if self.doubts else PlanState.FINE
+
+
+def plans_verdict(found: Sequence[JudgedPlans]) -> Verdict:
+    """Return MATCH only where there are digests and all of their plans were judged fine."""
+    states = {one.state for one in found}
+    if PlanState.HURTS in states:
+        return Verdict.MISMATCH
+    return Verdict.MATCH if states == {PlanState.FINE} else Verdict.INCONCLUSIVE
+
+
+def judge_plans(
+    plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits | None = None
+) -> JudgedPlans:
+    """Judge the plans of one digest.
+
+    Parameters
+    ----------
+    names
+        Database and table by the name that the statement uses, lower case all.
+    """
+    chosen = limits or PlanLimits()
+    doubts = list(_doubts(plans, names, target))
+    unsure = {table for table, _ in doubts}
+    found: dict[tuple[Harm, str], PlanFinding] = {}
+    for sample in plans.samples:
+        source, aim = (sample.plans.get(side) for side in (Side.SOURCE, Side.TARGET))
+        if source is None or aim is None or source.plan is None or aim.plan is None:
+            continue
+        for one in _compared(source.plan, aim.plan, names, target, chosen):
+            # a plan made of guesses is no finding: with statistics it may be another one
+            if one.table not in unsure:
+                found.setdefault((one.harm, one.table), one)
+    for one in (*_varies(plans.samples), *_estimates(plans.samples, chosen)):
+        if not unsure:
+            found.setdefault((one.harm, one.table), one)
+    ordered = tuple(sorted(found.values(), key=lambda one: _ORDER.index(one.harm)))
+    return JudgedPlans(plans, ordered, tuple(dict.fromkeys(why for _, why in doubts)))
+
+
+def _doubts(
+    plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables
+) -> Iterator[tuple[str, str]]:
+    if plans.skipped:
+        yield "", plans.skipped
+    elif not plans.samples:
+        yield "", "no call of it can be explained"
+    for sample in plans.samples:
+        for side in (Side.SOURCE, Side.TARGET):
+            answer = sample.plans.get(side)
+            if answer is None or answer.plan is None:
+                yield "", f"no plan of the {side}: {'not asked' if answer is None else answer.reason}"
+        aim = sample.plans.get(Side.TARGET)
+        for access in aim.plan.accesses if aim is not None and aim.plan is not None else ():
+            name = names.get(access.table.lower())
+            if name is None:
+                yield access.table, f"which table {access.table} is cannot be told from the statement"
+                continue
+            known = target.statistics.get(name)
+            why = f"has statistics {access.statistics}" if access.statistics else ""
+            why = (known.missing if known is not None else "has no statistics") or why
+            if why:
+                yield access.table, f"{'.'.join(name)} {why}: {analyze(*name)}"
+
+
+def _compared(
+    source: QueryPlan, aim: QueryPlan, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits
+) -> Iterator[PlanFinding]:
+    total = sum(one.estimated or 0.0 for one in source.accesses)
+    for before, after in _pairs(source, aim):
+        read = after.estimated or 0.0
+        most = max(limits.small, total, limits.more * (before.estimated or 0.0))
+        if read > most and not before.path.whole:
+            yield _lost(before, after, names, target)
+    for one in aim.filters:
+        if one.read > max(limits.small, total / limits.more):
+            yield PlanFinding(
+                Harm.PUSHDOWN_LOST, "", f"{one.read:,.0f} rows come to TiDB to be filtered there by {one.condition}",
+                "Rewrite the condition by functions that the storage computes, or index what it computes.",
+            )  # fmt: skip
+
+
+def _pairs(source: QueryPlan, aim: QueryPlan) -> Iterator[tuple[TableAccess, TableAccess]]:
+    """Yield the accesses of one table on both sides: those of one name in their order."""
+    by_name: dict[str, list[TableAccess]] = defaultdict(list)
+    for one in source.accesses:
+        by_name[one.table.lower()].append(one)
+    for one in aim.accesses:
+        before = by_name[one.table.lower()]
+        if before:
+            yield (before.pop(0) if len(before) > 1 else before[0]), one
+
+
+def _lost(
+    before: TableAccess, after: TableAccess, names: Mapping[str, tuple[str, str]], target: TargetTables
+) -> PlanFinding:
+    name = names.get(after.table.lower(), ("", after.table))
+    indexes = target.indexes.get(name)
+    absent = indexes is not None and bool(before.index) and before.index.lower() not in indexes
+    reason = f"the target reads {_told(after)}, the source {_told(before)}"
+    if absent:
+        return PlanFinding(
+            Harm.INDEX_LOST, after.table, f"{reason}; index {before.index} is not on the target",
+            f"Create index {before.index} of {'.'.join(name)} on the target as on the source.",
+        )  # fmt: skip
+    harm = Harm.FULL_SCAN if after.path.whole else Harm.INDEX_LOST
+    hint = f"/*+ USE_INDEX({after.table}, {before.index}) */"
+    remedy = f"Try the hint {hint}; compare types and collations of what is compared."
+    return PlanFinding(harm, after.table, reason, remedy)
+
+
+def _told(one: TableAccess) -> str:
+    rows = "" if one.estimated is None else f" ({one.estimated:,.0f} rows)"
+    return f"{one.path}{f' {one.index}' if one.index else ''} of {one.table}{rows}"
+
+
+def _varies(samples: Sequence[SamplePlans]) -> Iterator[PlanFinding]:
+    shapes: dict[Side, dict[str, str]] = {Side.SOURCE: {}, Side.TARGET: {}}
+    for sample in samples:
+        for side, answer in sample.plans.items():
+            if answer.plan is not None:
+                shapes[side].setdefault(answer.plan.shape, sample.origin)
+    if len(shapes[Side.TARGET]) > 1 and len(shapes[Side.SOURCE]) == 1:
+        places, count = ", ".join(shapes[Side.TARGET].values()), len(shapes[Side.TARGET])
+        yield PlanFinding(
+            Harm.VARIES, "", f"{count} plans on the target and one on the source, by values: {places}",
+            "Hold the better plan by CREATE GLOBAL BINDING, or see whether statistics of the column help.",
+        )  # fmt: skip
+
+
+def _estimates(samples: Sequence[SamplePlans], limits: PlanLimits) -> Iterator[PlanFinding]:
+    for sample in samples:
+        aim = sample.plans.get(Side.TARGET)
+        for one in aim.plan.accesses if aim is not None and aim.plan is not None else ():
+            if one.actual is None or one.estimated is None:
+                continue
+            low, high = sorted((max(one.estimated, 1.0), max(one.actual, 1.0)))
+            if high >= limits.small and high >= low * limits.off:
+                yield PlanFinding(
+                    Harm.ESTIMATE, one.table,
+                    f"{one.estimated:,.0f} rows of {one.table} were estimated, {one.actual:,.0f} were read",
+                    "Take statistics of the columns in the condition, those of several together by STATS_EXTENDED.",
+                )  # fmt: skip

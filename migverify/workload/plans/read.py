@@ -1,0 +1,210 @@
+"""Asks both sides how they would run a capture's statements; nothing is executed, unless that was asked for.
+
+Each digest is explained by a few of its calls: the slowest of the capture, and calls spread over it, as a plan may
+depend on the values. A session of each side is brought into the state of the call (database, modes, variables).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from migverify.db.session import Session, open_session
+from migverify.errors import MigverifyError, ReadError
+from migverify.model import Flavor, Side
+from migverify.workload.classify import classify
+from migverify.workload.meaning import Meaning
+from migverify.workload.plans import mysql, tidb
+from migverify.workload.plans.judge import TargetTables
+from migverify.workload.plans.model import DigestPlans, QueryPlan, SamplePlans, SidePlan
+from migverify.workload.plans.statistics import read_statistics
+from migverify.workload.replay.model import Call
+from migverify.workload.replay.reader import Limits
+from migverify.workload.replay.restore import restored, standing
+from migverify.workload.replay.runfile import PlannedCall, RunFile
+from migverify.workload.replay.safety import Leave, ReplayEndpoints, refusal
+from migverify.workload.replay.wire import ServerWire, inlined, open_wire
+from migverify.workload.state import SessionState
+
+EXPLAINED = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "TABLE", "WITH"})
+"""First words of statements that have a plan."""
+_UNKNOWN_VARIABLE = 1193
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The calls of one digest that are explained; ``skipped`` says why there is none."""
+
+    meaning: Meaning
+    calls: int
+    seconds: float | None
+    samples: tuple[Call, ...] = ()
+    skipped: str = ""
+
+
+def choose(run: RunFile, samples: int) -> list[Chosen]:
+    """Return the digests of a planned capture that have a plan, those that took longest on the source first."""
+    found: list[Chosen] = []
+    for number, meaning in enumerate(run.meanings):
+        words = meaning.classification.words
+        if not words or words[0] not in EXPLAINED:
+            continue
+        rows = run.db.execute(
+            "SELECT id, skipped, end - start FROM calls WHERE meaning = ? ORDER BY id", (number,)
+        ).fetchall()
+        asked = [row for row in rows if not row[1]]
+        if not asked:
+            reason = run.read(rows[0][0]).skipped if rows else "none of its calls is chosen"
+            found.append(Chosen(meaning, len(rows), _seconds(rows), skipped=reason))
+            continue
+        found.append(Chosen(meaning, len(rows), _seconds(rows), tuple(_samples(run, asked, samples))))
+    return sorted(found, key=lambda one: (-(one.seconds or 0.0), -one.calls))
+
+
+def _seconds(rows: list[tuple[int, int, int]]) -> float:
+    return sum(row[2] for row in rows) / 1e6
+
+
+def _samples(run: RunFile, asked: list[tuple[int, int, int]], most: int) -> Iterator[Call]:
+    """Yield the slowest call, then calls evenly spread, each text once."""
+    slowest = max(asked, key=lambda row: row[2])[0]
+    step = max(1, len(asked) // max(1, 2 * most))
+    seen: set[bytes] = set()
+    for identity in [slowest, *(row[0] for row in asked[::step])]:
+        if len(seen) == most:
+            return
+        planned: PlannedCall = run.read(identity)
+        text = text_of(planned.call)
+        if text not in seen:
+            seen.add(text)
+            yield planned.call
+
+
+def text_of(call: Call) -> bytes:
+    """Return a call's text with the values of its parameters in it."""
+    return call.sql if call.parameters is None else inlined(call.sql, call.parameters, call.state.modes)
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Sessions of both sides that explain; a connection is kept as long as the state of the calls is the same."""
+
+    sides: ReplayEndpoints
+    analyze: bool = False
+    seconds: float = 60.0
+    _wires: dict[Side, tuple[SessionState, ServerWire]] = field(default_factory=dict)
+
+    def explain(self, call: Call) -> SamplePlans:
+        """Return both sides' plans of one call; what a side refuses is its reason, never an error."""
+        text, plans = text_of(call), {}
+        # EXPLAIN ANALYZE runs the statement: only what a replay that reads would ask may be run
+        runs = self.analyze and not refusal(call, classify(call.sql, call.state.modes), Leave())
+        for side in self.sides.endpoints:
+            try:
+                plans[side] = SidePlan(self._plan(side, standing(call.state), text, runs=runs))
+            except MigverifyError as error:
+                plans[side] = SidePlan(reason=str(error))
+        return SamplePlans(call.origin, text, plans)
+
+    def _plan(self, side: Side, state: SessionState, text: bytes, *, runs: bool) -> QueryPlan:
+        wire = self._wire(side, state)
+        if wire.flavor is Flavor.TIDB:
+            how = b"EXPLAIN ANALYZE FORMAT='tidb_json' " if runs else b"EXPLAIN FORMAT='tidb_json' "
+            return tidb.read_plan(self._asked(wire, side, how + text))
+        if wire.flavor is Flavor.MARIADB:
+            raise ReadError("MariaDB's plans are not read")
+        return mysql.read_plan(self._asked(wire, side, b"EXPLAIN FORMAT=JSON " + text))
+
+    def _asked(self, wire: ServerWire, side: Side, sql: bytes) -> str:
+        answer = wire.command(sql)
+        if answer.unanswered:
+            self._close(side)
+            raise ReadError(answer.unanswered)
+        if not answer.ok:
+            raise ReadError(f"{answer.errno} {answer.message}")
+        if not answer.rows or answer.rows[0][0] is None:
+            raise ReadError("EXPLAIN gave no row")
+        return answer.rows[0][0].decode("utf-8", "replace")
+
+    def _wire(self, side: Side, state: SessionState) -> ServerWire:
+        known = self._wires.get(side)
+        if known is not None and known[0] == state:
+            return known[1]
+        self._close(side)
+        endpoint = self.sides.endpoints[side]
+        wire = open_wire(endpoint, self.sides.secrets.get(endpoint.name), side, Limits(seconds=self.seconds))
+        self._wires[side] = (state, wire)
+        own = tidb.NO_EVALUATION if wire.flavor is Flavor.TIDB else mysql.VERSION_1
+        for command in (*restored(state, wire.flavor, read_only=True).commands, own):
+            answer = wire.command(command)
+            if not answer.ok and not (command == own and answer.errno == _UNKNOWN_VARIABLE):
+                self._close(side)
+                said = answer.unanswered or f"{answer.errno} {answer.message}"
+                raise ReadError(f"{said}: {command.decode('utf-8', 'replace')}")
+        return wire
+
+    def _close(self, side: Side) -> None:
+        known = self._wires.pop(side, None)
+        if known is not None:
+            known[1].close()
+
+    def close(self) -> None:
+        """Close the sessions."""
+        for side in list(self._wires):
+            self._close(side)
+
+
+def explain_all(
+    chosen: list[Chosen], sides: ReplayEndpoints, *, analyze: bool, seconds: float
+) -> Iterator[DigestPlans]:
+    """Yield the plans of each digest, in order."""
+    with ExitStack() as stack:
+        explainer = Explainer(sides, analyze, seconds)
+        stack.callback(explainer.close)
+        for one in chosen:
+            meaning = one.meaning
+            database = next((call.state.database for call in one.samples if call.state.database), "") or ""
+            samples = tuple(explainer.explain(call) for call in one.samples)
+            yield DigestPlans(
+                meaning.digest, meaning.text, database, meaning.shape.tables or (), one.calls, one.seconds, samples,
+                one.skipped,
+            )  # fmt: skip
+
+
+def table_names(plans: DigestPlans) -> Mapping[str, tuple[str, str]]:
+    """Return database and table by the name that the statement uses, all lower case; empty where it is not read."""
+    import sqlglot
+    from sqlglot import errors
+    from sqlglot import expressions as exp
+
+    found: dict[str, tuple[str, str]] = {}
+    for sample in plans.samples[:1]:
+        try:
+            trees = sqlglot.parse(sample.sql.decode("utf-8", "replace"), dialect="mysql")
+        except (errors.SqlglotError, RecursionError):
+            return {}
+        for tree in trees:
+            for table in tree.find_all(exp.Table) if tree is not None else ():
+                found[table.alias_or_name.lower()] = ((table.db or plans.database).lower(), table.name.lower())
+    return found
+
+
+def read_target(sides: ReplayEndpoints, databases: set[str]) -> TargetTables:
+    """Return what the target's catalog says of the tables of these databases."""
+    endpoint = sides.endpoints[Side.TARGET]
+    with open_session(endpoint, sides.secrets.get(endpoint.name), side=Side.TARGET) as session:
+        return TargetTables(
+            read_statistics(session, databases) if session.flavor is Flavor.TIDB else {}, _indexes(session, databases)
+        )
+
+
+def _indexes(session: Session, databases: set[str]) -> Mapping[tuple[str, str], frozenset[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for row in session.query_named(
+        "SELECT TABLE_SCHEMA s, TABLE_NAME t, INDEX_NAME i FROM information_schema.STATISTICS WHERE IS_VISIBLE = 'YES'"
+    ):
+        key = str(row["s"]).lower(), str(row["t"]).lower()
+        if key[0] in databases:
+            found.setdefault(key, set()).add(str(row["i"]).lower())
+    return {key: frozenset(names) for key, names in found.items()}
