@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from migverify.model import Side, Verdict
+from migverify.workload.plans.drift import PlanDrift
 from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, QueryPlan, SamplePlans, TableAccess
-from migverify.workload.plans.statistics import TableStatistics, analyze
+from migverify.workload.plans.statistics import TargetTables, analyze
 
 _ORDER = list(Harm)
 
@@ -30,14 +31,6 @@ class PlanLimits:
     off: float = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class TargetTables:
-    """What the target's catalog says: statistics and names of indexes, by database and table, lower case."""
-
-    statistics: Mapping[tuple[str, str], TableStatistics] = field(default_factory=dict)
-    indexes: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
-
-
 class PlanState(StrEnum):
     """What is known of a digest's plans."""
 
@@ -48,11 +41,16 @@ class PlanState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedPlans:
-    """``doubts`` are reasons why the plans cannot be judged, each with what to do; findings hold all the same."""
+    """What was found out about a digest.
+
+    ``doubts`` are reasons why its plans cannot be judged, each with what to do; findings hold all the same.
+    ``changed`` says that its plan is another one than an earlier run saw, which alone is no harm.
+    """
 
     plans: DigestPlans
     findings: tuple[PlanFinding, ...] = ()
     doubts: tuple[str, ...] = ()
+    changed: str = ""
 
     @property
     def state(self) -> PlanState:
@@ -68,6 +66,16 @@ def plans_verdict(found: Sequence[JudgedPlans]) -> Verdict:
     if PlanState.HURTS in states:
         return Verdict.MISMATCH
     return Verdict.MATCH if states == {PlanState.FINE} else Verdict.INCONCLUSIVE
+
+
+def reasons(found: Sequence[JudgedPlans]) -> Iterator[str]:
+    """Yield why the verdict is no MATCH, by counts of digests."""
+    if not found:
+        yield "no statement of the capture has a plan"
+    for state in (PlanState.HURTS, PlanState.UNKNOWN):
+        count = sum(one.state is state for one in found)
+        if count:
+            yield f"{count:,} of {len(found):,} digests: {state}"
 
 
 def judge_plans(
@@ -99,6 +107,17 @@ def judge_plans(
     return JudgedPlans(plans, ordered, tuple(dict.fromkeys(why for _, why in doubts)))
 
 
+def with_drift(judged: JudgedPlans, drift: PlanDrift, limits: PlanLimits | None = None) -> JudgedPlans:
+    """Return what was found with a changed plan named; it is a finding where it reads many more rows than before."""
+    chosen = limits or PlanLimits()
+    if drift.now <= max(chosen.small, chosen.more * drift.before):
+        return replace(judged, changed=str(drift))
+    remedy = "Compare both by EXPLAIN ANALYZE; hold the old one by CREATE GLOBAL BINDING if it is better."
+    return replace(
+        judged, findings=(*judged.findings, PlanFinding(Harm.CHANGED, "", str(drift), remedy)), changed=str(drift)
+    )
+
+
 def _doubts(
     plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables
 ) -> Iterator[tuple[str, str]]:
@@ -127,7 +146,7 @@ def _doubts(
 def _compared(
     source: QueryPlan, aim: QueryPlan, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits
 ) -> Iterator[PlanFinding]:
-    total = sum(one.estimated or 0.0 for one in source.accesses)
+    total = source.read
     for before, after in _pairs(source, aim):
         read = after.estimated or 0.0
         most = max(limits.small, total, limits.more * (before.estimated or 0.0))
@@ -158,7 +177,7 @@ def _lost(
     name = names.get(after.table.lower(), ("", after.table))
     indexes = target.indexes.get(name)
     absent = indexes is not None and bool(before.index) and before.index.lower() not in indexes
-    reason = f"the target reads {_told(after)}, the source {_told(before)}"
+    reason = f"the target reads {after}, the source {before}"
     if absent:
         return PlanFinding(
             Harm.INDEX_LOST, after.table, f"{reason}; index {before.index} is not on the target",
@@ -168,11 +187,6 @@ def _lost(
     hint = f"/*+ USE_INDEX({after.table}, {before.index}) */"
     remedy = f"Try the hint {hint}; compare types and collations of what is compared."
     return PlanFinding(harm, after.table, reason, remedy)
-
-
-def _told(one: TableAccess) -> str:
-    rows = "" if one.estimated is None else f" ({one.estimated:,.0f} rows)"
-    return f"{one.path}{f' {one.index}' if one.index else ''} of {one.table}{rows}"
 
 
 def _varies(samples: Sequence[SamplePlans]) -> Iterator[PlanFinding]:

@@ -52,10 +52,15 @@ class TableAccess:
     size: float | None = None
     statistics: str = ""
 
+    @property
+    def how(self) -> str:
+        """The access in words, without numbers."""
+        return f"{self.path} {self.index} of {self.table}" if self.index else f"{self.path} {self.table}"
+
     def __str__(self) -> str:
-        how = f"{self.path} {self.index}" if self.index else str(self.path)
-        rows = "" if self.estimated is None else f", about {self.estimated:,.0f} rows"
-        return f"{self.table}: {how}{rows}" + ("" if self.actual is None else f" ({self.actual:,.0f} read)")
+        rows = [] if self.estimated is None else [f"about {self.estimated:,.0f} rows"]
+        rows += [] if self.actual is None else [f"{self.actual:,.0f} read"]
+        return f"{self.how} ({', '.join(rows)})" if rows else self.how
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +89,21 @@ class QueryPlan:
     pushed: tuple[str, ...] = ()
 
     @property
+    def read(self) -> float:
+        """Rows read in all, as estimated."""
+        return sum(one.estimated or 0.0 for one in self.accesses)
+
+    @property
     def shape(self) -> str:
         """What makes two plans the same plan: accesses, joins and sorts, without numbers."""
-        parts = [f"{one.table}:{one.path.name}:{one.index}" for one in self.accesses]
-        return " ".join([*parts, *self.joins, *(["temporary"] if self.temporary else []), f"sorts={self.sorts}"])
+        return self._told([one.how for one in self.accesses])
 
     def __str__(self) -> str:
-        parts = [*map(str, self.accesses), *self.joins]
-        if self.sorts:
-            parts.append("sorts" if self.sorts == 1 else f"sorts {self.sorts} times")
-        if self.temporary:
-            parts.append("temporary table")
-        return "; ".join(parts) or "no table"
+        return self._told([str(one) for one in self.accesses])
+
+    def _told(self, parts: list[str]) -> str:
+        above = [*self.joins, *(["sort" if self.sorts == 1 else f"{self.sorts} sorts"] if self.sorts else [])]
+        return ", ".join([*parts, *above, *(["temporary table"] if self.temporary else [])]) or "no table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +143,7 @@ class Harm(StrEnum):
     FULL_SCAN = "full scan"
     INDEX_LOST = "index lost"
     PUSHDOWN_LOST = "pushdown lost"
+    CHANGED = "plan changed"
     VARIES = "plan varies"
     ESTIMATE = "estimate off"
 

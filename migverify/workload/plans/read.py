@@ -6,6 +6,7 @@ depend on the values. A session of each side is brought into the state of the ca
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -16,9 +17,8 @@ from migverify.model import Flavor, Side
 from migverify.workload.classify import classify
 from migverify.workload.meaning import Meaning
 from migverify.workload.plans import mysql, tidb
-from migverify.workload.plans.judge import TargetTables
 from migverify.workload.plans.model import DigestPlans, QueryPlan, SamplePlans, SidePlan
-from migverify.workload.plans.statistics import read_statistics
+from migverify.workload.plans.statistics import TargetTables, read_statistics
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.restore import restored, standing
@@ -30,6 +30,8 @@ from migverify.workload.state import SessionState
 EXPLAINED = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "TABLE", "WITH"})
 """First words of statements that have a plan."""
 _UNKNOWN_VARIABLE = 1193
+_LOADING = 5
+_LOADING_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,15 @@ class Chosen:
     skipped: str = ""
 
 
-def choose(run: RunFile, samples: int) -> list[Chosen]:
-    """Return the digests of a planned capture that have a plan, those that took longest on the source first."""
+def choose(run: RunFile, samples: int, *, writes: bool = True) -> list[Chosen]:
+    """Return the digests of a planned capture that have a plan, those that took longest on the source first.
+
+    Without ``writes`` those that write are left out.
+    """
     found: list[Chosen] = []
     for number, meaning in enumerate(run.meanings):
         words = meaning.classification.words
-        if not words or words[0] not in EXPLAINED:
+        if not words or words[0] not in EXPLAINED or (meaning.classification.may_write and not writes):
             continue
         rows = run.db.execute(
             "SELECT id, skipped, end - start FROM calls WHERE meaning = ? ORDER BY id", (number,)
@@ -111,7 +116,14 @@ class Explainer:
         wire = self._wire(side, state)
         if wire.flavor is Flavor.TIDB:
             how = b"EXPLAIN ANALYZE FORMAT='tidb_json' " if runs else b"EXPLAIN FORMAT='tidb_json' "
-            return tidb.read_plan(self._asked(wire, side, how + text))
+            plan = tidb.read_plan(self._asked(wire, side, how + text))
+            for _ in range(_LOADING):
+                # TiDB loads statistics of columns when they are first wanted, and does not wait long for them
+                if not any(one.statistics.startswith("partial") for one in plan.accesses):
+                    break
+                time.sleep(_LOADING_SECONDS)
+                plan = tidb.read_plan(self._asked(wire, side, how + text))
+            return plan
         if wire.flavor is Flavor.MARIADB:
             raise ReadError("MariaDB's plans are not read")
         return mysql.read_plan(self._asked(wire, side, b"EXPLAIN FORMAT=JSON " + text))

@@ -7,23 +7,32 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from migverify.db.session import open_session
-from migverify.workload.plans.judge import JudgedPlans, PlanLimits, judge_plans
+from migverify.workload.plans.drift import PlanRecord, drift, tables_of
+from migverify.workload.plans.judge import JudgedPlans, PlanLimits, judge_plans, with_drift
 from migverify.workload.plans.read import choose, explain_all, read_target, table_names
+from migverify.workload.plans.store import record_of
 from migverify.workload.replay.keys import databases_of, read_keys
 from migverify.workload.replay.plan import CallSelection, ColumnReader, read_plan
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.safety import Leave, ReplayEndpoints
 
-EVERY_KIND = Leave(writes=True, ddl=False, locking=True)
-"""EXPLAIN runs nothing: writes and locking reads have plans as well."""
-
 
 def judge_capture(
     capture: Path, reader: ColumnReader, sides: ReplayEndpoints, selection: CallSelection, *, samples: int,
-    database: str | None = None, analyze: bool = False, seconds: float = 60.0, limits: PlanLimits | None = None,
+    version: str, writes: bool = True, database: str | None = None, analyze: bool = False, seconds: float = 60.0,
+    limits: PlanLimits | None = None, before: Callable[[str], PlanRecord | None] = lambda _: None,
     progress: Callable[[str], None] = lambda _: None,
-) -> Iterator[JudgedPlans]:  # fmt: skip
-    """Yield the judged plans of a capture's digests, those that took longest on the source first.
+) -> Iterator[tuple[JudgedPlans, PlanRecord]]:  # fmt: skip
+    """Yield the judged plans of a capture's digests, those that took longest on the source first, and their records.
+
+    Parameters
+    ----------
+    version
+        The target's, for the record.
+    writes
+        Explain what writes, too; nothing is run.
+    before
+        What an earlier run recorded of a digest; a plan that changed since is a finding.
 
     Raises UsageError where the capture cannot be read, EndpointError where a side cannot be reached.
     """
@@ -33,9 +42,17 @@ def judge_capture(
         keys = read_keys(session, databases)
     with TemporaryDirectory(prefix="migverify-plans-") as name:
         folder = Path(name)
-        read_plan(capture, folder, reader, selection=selection, leave=EVERY_KIND, keys=keys, database=database)
+        read_plan(
+            capture,
+            folder,
+            reader,
+            selection=selection,
+            leave=Leave(writes=True, locking=True),
+            keys=keys,
+            database=database,
+        )
         with RunFile(folder) as run:
-            chosen = choose(run, samples)
+            chosen = choose(run, samples, writes=writes)
             found = []
             for number, one in enumerate(explain_all(chosen, sides, analyze=analyze, seconds=seconds), 1):
                 found.append(one)
@@ -44,4 +61,8 @@ def judge_capture(
     used = {name[0] for one in names for name in one.values()}
     target = read_target(sides, used)
     for plans, known in zip(found, names, strict=True):
-        yield judge_plans(plans, known, target, limits)
+        judged = judge_plans(plans, known, target, limits)
+        record = record_of(judged, version, tables_of(known, target))
+        earlier = before(plans.digest)
+        changed = drift(earlier, record) if earlier is not None else None
+        yield (judged if changed is None else with_drift(judged, changed, limits)), record

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from migverify.db.session import Session
 from migverify.sql.quoting import quote_name, quote_text
@@ -31,6 +31,14 @@ class TableStatistics:
         if self.health < LEAST_HEALTH:
             return f"has stale statistics: {self.changed:,} changes since they were taken, {self.rows:,} rows"
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTables:
+    """What the target's catalog says: statistics and names of indexes, by database and table, lower case."""
+
+    statistics: Mapping[tuple[str, str], TableStatistics] = field(default_factory=dict)
+    indexes: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
 
 def read_statistics(session: Session, databases: Iterable[str]) -> Mapping[tuple[str, str], TableStatistics]:
