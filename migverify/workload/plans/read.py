@@ -30,7 +30,7 @@ from migverify.workload.state import SessionState
 EXPLAINED = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "TABLE", "WITH"})
 """First words of statements that have a plan."""
 _UNKNOWN_VARIABLE = 1193
-_LOADING = 5
+_LOADING = 20
 _LOADING_SECONDS = 0.3
 
 
@@ -98,22 +98,23 @@ class Explainer:
     sides: ReplayEndpoints
     analyze: bool = False
     seconds: float = 60.0
-    _wires: dict[Side, tuple[SessionState, ServerWire]] = field(default_factory=dict)
+    _wires: dict[Side, tuple[tuple[SessionState, bool], ServerWire]] = field(default_factory=dict)
 
     def explain(self, call: Call) -> SamplePlans:
         """Return both sides' plans of one call; what a side refuses is its reason, never an error."""
         text, plans = text_of(call), {}
-        # EXPLAIN ANALYZE runs the statement: only what a replay that reads would ask may be run
-        runs = self.analyze and not refusal(call, classify(call.sql, call.state.modes), Leave())
+        # EXPLAIN ANALYZE runs the statement: only what a replay that reads would ask may be run. A session that is
+        # read-only refuses to explain a write (1792); nothing else is explained in one that is not.
+        reads = not refusal(call, classify(call.sql, call.state.modes), Leave())
         for side in self.sides.endpoints:
             try:
-                plans[side] = SidePlan(self._plan(side, standing(call.state), text, runs=runs))
+                wire = self._wire(side, standing(call.state), read_only=reads)
+                plans[side] = SidePlan(self._plan(wire, side, text, runs=reads and self.analyze))
             except MigverifyError as error:
                 plans[side] = SidePlan(reason=str(error))
         return SamplePlans(call.origin, text, plans)
 
-    def _plan(self, side: Side, state: SessionState, text: bytes, *, runs: bool) -> QueryPlan:
-        wire = self._wire(side, state)
+    def _plan(self, wire: ServerWire, side: Side, text: bytes, *, runs: bool) -> QueryPlan:
         if wire.flavor is Flavor.TIDB:
             how = b"EXPLAIN ANALYZE FORMAT='tidb_json' " if runs else b"EXPLAIN FORMAT='tidb_json' "
             plan = tidb.read_plan(self._asked(wire, side, how + text))
@@ -139,16 +140,16 @@ class Explainer:
             raise ReadError("EXPLAIN gave no row")
         return answer.rows[0][0].decode("utf-8", "replace")
 
-    def _wire(self, side: Side, state: SessionState) -> ServerWire:
+    def _wire(self, side: Side, state: SessionState, *, read_only: bool) -> ServerWire:
         known = self._wires.get(side)
-        if known is not None and known[0] == state:
+        if known is not None and known[0] == (state, read_only):
             return known[1]
         self._close(side)
         endpoint = self.sides.endpoints[side]
         wire = open_wire(endpoint, self.sides.secrets.get(endpoint.name), side, Limits(seconds=self.seconds))
-        self._wires[side] = (state, wire)
+        self._wires[side] = ((state, read_only), wire)
         own = tidb.NO_EVALUATION if wire.flavor is Flavor.TIDB else mysql.VERSION_1
-        for command in (*restored(state, wire.flavor, read_only=True).commands, own):
+        for command in (*restored(state, wire.flavor, read_only=read_only).commands, own):
             answer = wire.command(command)
             if not answer.ok and not (command == own and answer.errno == _UNKNOWN_VARIABLE):
                 self._close(side)

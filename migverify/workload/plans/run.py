@@ -42,15 +42,8 @@ def judge_capture(
         keys = read_keys(session, databases)
     with TemporaryDirectory(prefix="migverify-plans-") as name:
         folder = Path(name)
-        read_plan(
-            capture,
-            folder,
-            reader,
-            selection=selection,
-            leave=Leave(writes=True, locking=True),
-            keys=keys,
-            database=database,
-        )
+        leave = Leave(writes=True, locking=True)  # explaining runs nothing
+        read_plan(capture, folder, reader, selection=selection, leave=leave, keys=keys, database=database)
         with RunFile(folder) as run:
             chosen = choose(run, samples, writes=writes)
             found = []
