@@ -107,7 +107,7 @@ class QueryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class SidePlan:
+class PlanAnswer:
     """What one side answered to EXPLAIN: a plan, or the reason why there is none."""
 
     plan: QueryPlan | None = None
@@ -120,7 +120,7 @@ class SamplePlans:
 
     origin: str
     sql: bytes
-    plans: Mapping[Side, SidePlan] = field(default_factory=dict)
+    plans: Mapping[Side, PlanAnswer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

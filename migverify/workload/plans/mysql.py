@@ -27,7 +27,7 @@ _PATHS = {
 
 
 @dataclass(slots=True)
-class _Walk:
+class _BlockWalk:
     accesses: list[TableAccess] = field(default_factory=list)
     joins: list[str] = field(default_factory=list)
     sorts: int = 0
@@ -88,7 +88,7 @@ def read_plan(text: str) -> QueryPlan:
     Raises ReadError: it is no such document, or one of version 2.
     """
     document = _document(text)
-    walk = _Walk()
+    walk = _BlockWalk()
     walk.take(document["query_block"])
     return QueryPlan(tuple(walk.accesses), tuple(walk.joins), walk.sorts, walk.temporary, walk.rows)
 

@@ -17,7 +17,7 @@ from migverify.model import Flavor, Side
 from migverify.workload.classify import classify
 from migverify.workload.meaning import Meaning
 from migverify.workload.plans import mysql, tidb
-from migverify.workload.plans.model import DigestPlans, QueryPlan, SamplePlans, SidePlan
+from migverify.workload.plans.model import DigestPlans, QueryPlan, SamplePlans, PlanAnswer
 from migverify.workload.plans.statistics import TargetTables, read_statistics
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.reader import Limits
@@ -109,9 +109,9 @@ class Explainer:
         for side in self.sides.endpoints:
             try:
                 wire = self._wire(side, standing(call.state), read_only=reads)
-                plans[side] = SidePlan(self._plan(wire, side, text, runs=reads and self.analyze))
+                plans[side] = PlanAnswer(self._plan(wire, side, text, runs=reads and self.analyze))
             except MigverifyError as error:
-                plans[side] = SidePlan(reason=str(error))
+                plans[side] = PlanAnswer(reason=str(error))
         return SamplePlans(call.origin, text, plans)
 
     def _plan(self, wire: ServerWire, side: Side, text: bytes, *, runs: bool) -> QueryPlan:

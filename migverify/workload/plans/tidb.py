@@ -36,7 +36,7 @@ _PUSHED = frozenset({"Selection", "TopN", "Limit", "HashAgg", "StreamAgg", "Proj
 
 
 @dataclass(slots=True)
-class _Walk:
+class _OperatorWalk:
     accesses: list[TableAccess] = field(default_factory=list)
     joins: list[str] = field(default_factory=list)
     filters: list[RootFilter] = field(default_factory=list)
@@ -118,7 +118,7 @@ def read_plan(text: str) -> QueryPlan:
         raise ReadError(f"the target's plan is no JSON: {error}") from None
     if not isinstance(document, list) or not document or not all(isinstance(one, Mapping) for one in document):
         raise ReadError("the target's plan is no list of operators")
-    walk = _Walk()
+    walk = _OperatorWalk()
     for one in document:
         walk.take(one)
     rows, actual = _rows(document[0]), _number(document[0].get("actRows"))

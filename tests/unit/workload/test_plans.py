@@ -23,7 +23,7 @@ from migverify.workload.plans.model import (
     QueryPlan,
     RootFilter,
     SamplePlans,
-    SidePlan,
+    PlanAnswer,
     TableAccess,
 )
 from migverify.workload.plans.statistics import TableStatistics, TargetTables
@@ -152,7 +152,7 @@ def sample(source: QueryPlan | str, target: QueryPlan | str) -> SamplePlans:
     sides = zip((Side.SOURCE, Side.TARGET), (source, target), strict=True)
     return SamplePlans(
         "x.log:1", b"SELECT 1",
-        {side: SidePlan(None, one) if isinstance(one, str) else SidePlan(one) for side, one in sides},
+        {side: PlanAnswer(None, one) if isinstance(one, str) else PlanAnswer(one) for side, one in sides},
     )  # fmt: skip
 
 
