@@ -17,7 +17,7 @@ from migverify.model import Flavor, Side
 from migverify.workload.classify import classify
 from migverify.workload.meaning import Meaning
 from migverify.workload.plans import mysql, tidb
-from migverify.workload.plans.model import DigestPlans, QueryPlan, SamplePlans, PlanAnswer
+from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
 from migverify.workload.plans.statistics import TargetTables, read_statistics
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.reader import Limits

@@ -19,11 +19,11 @@ from migverify.workload.plans.model import (
     AccessPath,
     DigestPlans,
     Harm,
+    PlanAnswer,
     PlanFinding,
     QueryPlan,
     RootFilter,
     SamplePlans,
-    PlanAnswer,
     TableAccess,
 )
 from migverify.workload.plans.statistics import TableStatistics, TargetTables
