@@ -10,6 +10,12 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import run as run_command
+from migverify.model import Endpoint, Side
+from migverify.workload.model import Parameter
+from migverify.workload.plans.read import Explainer
+from migverify.workload.replay.model import Call
+from migverify.workload.replay.safety import ReplayEndpoints
+from migverify.workload.state import SessionState
 from tests.conftest import Databases
 from tests.waiting import wait_for
 
@@ -183,3 +189,18 @@ def test_a_write_is_never_run(shop: Databases, asked: Callable[..., dict[str, An
     assert found["code"] == 0, found
     for ask in (shop.source, shop.target):
         assert ask("COMMIT", "SELECT COUNT(*), MAX(amount) FROM orders") == [(10000, 6)]
+
+
+def test_why_the_plan_cache_cannot_hold_a_prepared_statement(shop: Databases) -> None:
+    """As the packets of a driver show it: text and values apart. Nothing is executed."""
+    endpoint = Endpoint("target", shop.pair.target.host, shop.pair.target.port, "root")
+    explainer = Explainer(ReplayEndpoints({Side.TARGET: endpoint}))
+    state = SessionState(database=shop.name)
+    found = []
+    for sql in (b"SELECT * FROM orders WHERE code = ?", b"SELECT @@version, o.* FROM orders o WHERE code = ?"):
+        call = Call("s", 1, sql, "d", state, parameters=(Parameter("text", b"k'5"),), command="execute")
+        answer = explainer.explain(call).plans[Side.TARGET]
+        found.append((answer.plan is not None, answer.reason, answer.uncached))
+    explainer.close()
+    assert found[0] == (True, "", "")
+    assert found[1] == (True, "", "query has user-defined variables is un-cacheable")

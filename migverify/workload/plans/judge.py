@@ -23,12 +23,14 @@ _ORDER = list(Harm)
 class PlanLimits:
     """What is too much. A table of ``small`` rows may be read whole; ``more`` times the rows of the source are a loss.
 
-    ``off`` is the factor between estimated and actual rows from which an estimate is wrong.
+    ``off`` is the factor between estimated and actual rows from which an estimate is wrong. A statement with ``often``
+    calls or more should be held by the plan cache.
     """
 
     small: int = 1_000
     more: float = 10.0
     off: float = 100.0
+    often: int = 1_000
 
 
 class PlanState(StrEnum):
@@ -103,6 +105,8 @@ def judge_plans(
     for one in (*_varies(plans.samples), *_estimates(plans.samples, chosen)):
         if not unsure:
             found.setdefault((one.harm, one.table), one)
+    if plans.calls >= chosen.often:
+        found.update(((one.harm, one.table), one) for one in _uncached(plans.samples))
     ordered = tuple(sorted(found.values(), key=lambda one: _ORDER.index(one.harm)))
     return JudgedPlans(plans, ordered, tuple(dict.fromkeys(why for _, why in doubts)))
 
@@ -216,3 +220,14 @@ def _estimates(samples: Sequence[SamplePlans], limits: PlanLimits) -> Iterator[P
                     f"{one.estimated:,.0f} rows of {one.table} were estimated, {one.actual:,.0f} were read",
                     "Take statistics of the columns in the condition, those of several together by STATS_EXTENDED.",
                 )  # fmt: skip
+
+
+def _uncached(samples: Sequence[SamplePlans]) -> Iterator[PlanFinding]:
+    for sample in samples:
+        aim = sample.plans.get(Side.TARGET)
+        if aim is not None and aim.uncached:
+            yield PlanFinding(
+                Harm.UNCACHED, "", f"every execution is planned anew: {aim.uncached}",
+                "Rewrite what cannot be cached; see what planning costs by the digest's parse and compile time.",
+            )  # fmt: skip
+            return

@@ -108,10 +108,14 @@ class QueryPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanAnswer:
-    """What one side answered to EXPLAIN: a plan, or the reason why there is none."""
+    """What one side answered to EXPLAIN: a plan, or the reason why there is none.
+
+    ``uncached`` is why TiDB's plan cache does not hold the prepared statement, empty where it does, or it is none.
+    """
 
     plan: QueryPlan | None = None
     reason: str = ""
+    uncached: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,7 @@ class Harm(StrEnum):
     CHANGED = "plan changed"
     VARIES = "plan varies"
     ESTIMATE = "estimate off"
+    UNCACHED = "plan not cached"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from migverify.db.session import Session, open_session
@@ -24,13 +24,14 @@ from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.restore import restored, standing
 from migverify.workload.replay.runfile import PlannedCall, RunFile
 from migverify.workload.replay.safety import Leave, ReplayEndpoints, refusal
-from migverify.workload.replay.wire import ServerWire, inlined, open_wire
+from migverify.workload.replay.wire import ServerWire, inlined, open_wire, quoted
 from migverify.workload.state import SessionState
 
 EXPLAINED = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "TABLE", "WITH"})
 """First words of statements that have a plan."""
 _UNKNOWN_VARIABLE = 1193
 _LOADING = 20
+_SKIPS = "skip prepared plan-cache: "
 _LOADING_SECONDS = 0.3
 
 
@@ -81,14 +82,18 @@ def _samples(run: RunFile, asked: list[tuple[int, int, int]], most: int) -> Iter
             return
         planned: PlannedCall = run.read(identity)
         text = text_of(planned.call)
-        if text not in seen:
+        if text is not None and text not in seen:
             seen.add(text)
             yield planned.call
 
 
-def text_of(call: Call) -> bytes:
-    """Return a call's text with the values of its parameters in it."""
-    return call.sql if call.parameters is None else inlined(call.sql, call.parameters, call.state.modes)
+def text_of(call: Call) -> bytes | None:
+    """Return a call's text with the values of its parameters in it; None where there are more or fewer values."""
+    if call.parameters is None:
+        return call.sql
+    with suppress(ValueError):
+        return inlined(call.sql, call.parameters, call.state.modes)
+    return None
 
 
 @dataclass(slots=True)
@@ -103,13 +108,17 @@ class Explainer:
     def explain(self, call: Call) -> SamplePlans:
         """Return both sides' plans of one call; what a side refuses is its reason, never an error."""
         text, plans = text_of(call), {}
+        if text is None:
+            raise ReadError(f"{call.origin}: {call.sql[:80]!r} has more or fewer values than parameters")
         # EXPLAIN ANALYZE runs the statement: only what a replay that reads would ask may be run. A session that is
         # read-only refuses to explain a write (1792); nothing else is explained in one that is not.
         reads = not refusal(call, classify(call.sql, call.state.modes), Leave())
         for side in self.sides.endpoints:
             try:
                 wire = self._wire(side, standing(call.state), read_only=reads)
-                plans[side] = PlanAnswer(self._plan(wire, side, text, runs=reads and self.analyze))
+                plan = self._plan(wire, side, text, runs=reads and self.analyze)
+                prepared = wire.flavor is Flavor.TIDB and call.parameters is not None
+                plans[side] = PlanAnswer(plan, uncached=self._uncached(wire, call) if prepared else "")
             except MigverifyError as error:
                 plans[side] = PlanAnswer(reason=str(error))
         return SamplePlans(call.origin, text, plans)
@@ -139,6 +148,21 @@ class Explainer:
         if not answer.rows or answer.rows[0][0] is None:
             raise ReadError("EXPLAIN gave no row")
         return answer.rows[0][0].decode("utf-8", "replace")
+
+    def _uncached(self, wire: ServerWire, call: Call) -> str:
+        """Return why TiDB says that it does not cache the plan of a prepared statement; nothing is executed.
+
+        Some reasons are found when it is executed only: those are not seen here.
+        """
+        prepared = wire.command(b"PREPARE migverify_plan FROM " + quoted(call.sql, call.state.modes))
+        if not prepared.ok:
+            raise ReadError(f"PREPARE: {prepared.unanswered or prepared.message}")
+        warned = wire.command(b"SHOW WARNINGS")
+        wire.command(b"DEALLOCATE PREPARE migverify_plan")
+        if not warned.ok or warned.rows is None:
+            raise ReadError(f"SHOW WARNINGS: {warned.unanswered or warned.message}")
+        said = [(row[-1] or b"").decode("utf-8", "replace") for row in warned.rows]
+        return next((one.partition(_SKIPS)[2] for one in said if _SKIPS in one), "")
 
     def _wire(self, side: Side, state: SessionState, *, read_only: bool) -> ServerWire:
         known = self._wires.get(side)

@@ -205,6 +205,14 @@ def test_plans_that_depend_on_values_on_the_target_alone() -> None:
     assert harms(judged(sample(LOOKUP, LOOKUP), sample(other, other))) == []
 
 
+def test_what_the_plan_cache_cannot_hold_counts_where_it_is_executed_often() -> None:
+    sides = {Side.SOURCE: PlanAnswer(LOOKUP), Side.TARGET: PlanAnswer(LOOKUP, uncached="query has sub-queries")}
+    for calls, harm in ((5_000, [Harm.UNCACHED]), (10, [])):
+        plans = DigestPlans("d" * 64, "SELECT ?", "shop", ("orders",), calls, 1.0,
+                            (SamplePlans("x.log:1", b"SELECT 1", sides),))  # fmt: skip
+        assert harms(judge_plans(plans, NAMES, TABLES)) == harm
+
+
 def test_an_estimate_is_wrong_from_a_factor_on() -> None:
     for actual, harm in ((60_000.0, [Harm.ESTIMATE]), (400.0, []), (None, [])):
         plan = QueryPlan((access(AccessPath.LOOKUP, 5, "by_code", actual=actual),))
