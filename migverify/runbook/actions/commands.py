@@ -195,7 +195,7 @@ def _plans(document: Any) -> tuple[str, list[str], dict[str, Any]]:
                for one in bad for finding in one["findings"]]  # fmt: skip
     reasons += [f"{one['digest'][:16]}: {why}" for one in bad for why in one["doubts"]]
     changed = [one["digest"] for one in digests if one["changed"]]
-    facts = {"run": document["run"], "digests": len(digests), "changed": changed[:_ANSWERS]}
+    facts = {"run": document["run_id"], "digests": len(digests), "changed": changed[:_ANSWERS]}
     return str(document["verdict"]), reasons, facts
 
 

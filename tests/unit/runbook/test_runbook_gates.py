@@ -243,7 +243,7 @@ def test_a_guard_passes_when_exit_code_and_json_agree(
     ("action", "output"),
     [("ids.headroom", "[]"), ("tables.verify", '{"run_id": "1", "verdict": "MATCH", "tables": []}'),
      ("recon.holds", '{"run_id": "1", "verdict": "MATCH", "rules": []}'),
-     ("plans.fine", '{"run": "1", "verdict": "MATCH", "digests": []}'),
+     ("plans.fine", '{"run_id": "1", "verdict": "MATCH", "digests": []}'),
      ("tables.drained", '{"verdict": "MATCH", "final": false, "tables": [], "reasons": [], "sources": []}'),
      ("schema.alike", '{"tables": [], "fingerprints": {}}'), ("schema.fingerprint", '{"fingerprints": {}}')],
 )  # fmt: skip
@@ -255,7 +255,7 @@ def test_an_answer_about_nothing_is_no_pass(action: str, output: str, monkeypatc
 def test_a_gate_over_plans_names_the_digests_that_hurt(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = {"digest": "ab" * 32, "state": "hurts", "changed": "a became b", "doubts": [],
            "findings": [{"harm": "full scan", "reason": "whole table o"}]}  # fmt: skip
-    output = json.dumps({"run": "1", "verdict": "MISMATCH", "digests": [bad]})
+    output = json.dumps({"run_id": "1", "verdict": "MISMATCH", "digests": [bad]})
     found = asked("plans.fine", 1, output, monkeypatch, capture="c", since="last")
     assert found.state == "fail"
     assert "abababababababab: full scan: whole table o" in found.text
