@@ -94,27 +94,31 @@ def test_plans_that_are_alike_match(asked: Callable[..., dict[str, Any]]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("fault", "statement", "harm"),
+    ("fault", "statement", "harm", "remedy"),
     [
-        pytest.param("ALTER TABLE orders DROP INDEX by_code", READ.format(1), "index lost", id="dropped index"),
-        pytest.param("ALTER TABLE orders ALTER INDEX by_code INVISIBLE", READ.format(1), "index lost", id="invisible"),
+        pytest.param("ALTER TABLE orders DROP INDEX by_code", READ.format(1), "index lost",
+                     "ADD INDEX `by_code` (`code`) (tried", id="dropped index"),
+        pytest.param("ALTER TABLE orders ALTER INDEX by_code INVISIBLE", READ.format(1), "index lost",
+                     "ALTER INDEX `by_code` VISIBLE (tried", id="invisible"),
         pytest.param(
             "CREATE GLOBAL BINDING FOR SELECT * FROM orders WHERE code = 'x' USING"
             " SELECT /*+ IGNORE_INDEX(orders, by_code) */ * FROM orders WHERE code = 'x'",
-            READ.format(1), "full scan", id="a binding that makes it worse",
+            READ.format(1), "full scan",
+            "CREATE GLOBAL BINDING FOR SELECT * FROM orders WHERE code = 'x' USING", id="a binding that makes it worse",
         ),
         pytest.param(
             "DROP TABLE orders; " + ORDERS.replace("customer INT", "customer VARCHAR(20)"),
-            "SELECT * FROM orders WHERE customer = 5", "full scan", id="implicit conversion",
+            "SELECT * FROM orders WHERE customer = 5", "full scan", "Compare the types", id="implicit conversion",
         ),
         pytest.param(
             "DROP TABLE orders; " + ORDERS.replace("code VARCHAR(20)", "code VARCHAR(20) COLLATE utf8mb4_general_ci"),
-            "SELECT * FROM orders WHERE code > 'k9998' COLLATE utf8mb4_bin", "full scan", id="collation",
+            "SELECT * FROM orders WHERE code > 'k9998' COLLATE utf8mb4_bin", "full scan", "Compare the types",
+            id="collation",
         ),
     ],
 )  # fmt: skip
 def test_a_planted_fault_is_found(
-    shop: Databases, asked: Callable[..., dict[str, Any]], fault: str, statement: str, harm: str
+    shop: Databases, asked: Callable[..., dict[str, Any]], fault: str, statement: str, harm: str, remedy: str
 ) -> None:
     shop.target(*fault.split("; "))
     if "CREATE TABLE" in fault:
@@ -123,6 +127,8 @@ def test_a_planted_fault_is_found(
     try:
         found = asked(statement)
         assert (found["code"], harms(found)) == (1, [(harm, "orders")]), found["digests"]
+        (one,) = found["digests"][0]["findings"]
+        assert (one["proved"], remedy in one["remedy"]) == ("Compare" not in remedy, True), one
     finally:
         if "BINDING" in fault:
             shop.target("DROP GLOBAL BINDING FOR SELECT * FROM orders WHERE code = 'x'")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ class TableRecord:
     indexes: tuple[str, ...]
 
     @classmethod
-    def of(cls, statistics: TableStatistics | None, indexes: frozenset[str]) -> TableRecord:
+    def of(cls, statistics: TableStatistics | None, indexes: Iterable[str]) -> TableRecord:
         """Return the record of one table."""
         if statistics is None:
             return cls(None, None, None, tuple(sorted(indexes)))
@@ -60,7 +60,7 @@ class PlanRecord:
 def tables_of(names: Mapping[str, tuple[str, str]], target: TargetTables) -> dict[str, TableRecord]:
     """Return the records of the tables that a statement names."""
     return {
-        ".".join(name): TableRecord.of(target.statistics.get(name), target.indexes.get(name, frozenset()))
+        ".".join(name): TableRecord.of(target.statistics.get(name), target.indexes.get(name, ()))
         for name in set(names.values())
     }
 

@@ -94,14 +94,14 @@ def judge_plans(
     doubts = list(_doubts(plans, names, target))
     unsure = {table for table, _ in doubts}
     found: dict[tuple[Harm, str], PlanFinding] = {}
-    for sample in plans.samples:
+    for number, sample in enumerate(plans.samples):
         source, aim = (sample.plans.get(side) for side in (Side.SOURCE, Side.TARGET))
         if source is None or aim is None or source.plan is None or aim.plan is None:
             continue
         for one in _compared(source.plan, aim.plan, names, target, chosen):
             # a plan made of guesses is no finding: with statistics it may be another one
             if one.table not in unsure:
-                found.setdefault((one.harm, one.table), one)
+                found.setdefault((one.harm, one.table), replace(one, sample=number))
     for one in (*_varies(plans.samples), *_estimates(plans.samples, chosen)):
         if not unsure:
             found.setdefault((one.harm, one.table), one)
@@ -180,17 +180,16 @@ def _lost(
 ) -> PlanFinding:
     name = names.get(after.table.lower(), ("", after.table))
     indexes = target.indexes.get(name)
-    absent = indexes is not None and bool(before.index) and before.index.lower() not in indexes
+    index = None if indexes is None else indexes.get(before.index.lower())
+    absent = indexes is not None and bool(before.index) and (index is None or not index.visible)
     reason = f"the target reads {after}, the source {before}"
     if absent:
-        return PlanFinding(
-            Harm.INDEX_LOST, after.table, f"{reason}; index {before.index} is not on the target",
-            f"Create index {before.index} of {'.'.join(name)} on the target as on the source.",
-        )  # fmt: skip
+        remedy = f"Create index {before.index} of {'.'.join(name)} on the target as on the source."
+        reason = f"{reason}; index {before.index} is {'not' if index is None else 'invisible'} on the target"
+        return PlanFinding(Harm.INDEX_LOST, after.table, reason, remedy, index=before.index)
     harm = Harm.FULL_SCAN if after.path.whole else Harm.INDEX_LOST
-    hint = f"/*+ USE_INDEX({after.table}, {before.index}) */"
-    remedy = f"Try the hint {hint}; compare types and collations of what is compared."
-    return PlanFinding(harm, after.table, reason, remedy)
+    remedy = "Compare the types and collations of what is compared, and the statistics of its columns."
+    return PlanFinding(harm, after.table, reason, remedy, index=before.index)
 
 
 def _varies(samples: Sequence[SamplePlans]) -> Iterator[PlanFinding]:

@@ -155,13 +155,23 @@ class Harm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlanFinding:
-    """What will hurt about a digest on the target; ``remedy`` is a statement or a next step."""
+    """What will hurt about a digest on the target.
+
+    ``remedy`` is a statement or a next step; ``proved``: it was tried, and the target read a fraction of the rows.
+    ``index`` is the one that the source uses, ``sample`` the number of the sample that shows it.
+    """
 
     harm: Harm
     table: str
     reason: str
     remedy: str = ""
+    proved: bool = False
+    index: str = ""
+    sample: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object."""
-        return {"harm": self.harm.value, "table": self.table, "reason": self.reason, "remedy": self.remedy}
+        return {
+            "harm": self.harm.value, "table": self.table, "reason": self.reason, "remedy": self.remedy,
+            "proved": self.proved, "index": self.index,
+        }  # fmt: skip

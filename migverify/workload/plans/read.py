@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from migverify.db.session import Session, open_session
@@ -18,7 +18,7 @@ from migverify.workload.classify import classify
 from migverify.workload.meaning import Meaning
 from migverify.workload.plans import mysql, tidb
 from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
-from migverify.workload.plans.statistics import TargetTables, read_statistics
+from migverify.workload.plans.statistics import IndexColumns, Indexes, TargetTables, read_statistics
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.restore import restored, standing
@@ -103,7 +103,7 @@ class Explainer:
     sides: ReplayEndpoints
     analyze: bool = False
     seconds: float = 60.0
-    _wires: dict[Side, tuple[tuple[SessionState, bool], ServerWire]] = field(default_factory=dict)
+    _wires: dict[Side, tuple[tuple[SessionState, bool, bool], ServerWire]] = field(default_factory=dict)
 
     def explain(self, call: Call) -> SamplePlans:
         """Return both sides' plans of one call; what a side refuses is its reason, never an error."""
@@ -122,6 +122,11 @@ class Explainer:
             except MigverifyError as error:
                 plans[side] = PlanAnswer(reason=str(error))
         return SamplePlans(call.origin, text, plans)
+
+    def target_plan(self, call: Call, text: bytes) -> QueryPlan:
+        """Return the target's plan of a text with a hint in a call's session; raises ReadError where it refuses."""
+        wire = self._wire(Side.TARGET, standing(call.state), read_only=True, bindings=False)
+        return self._plan(wire, Side.TARGET, text, runs=False)
 
     def _plan(self, wire: ServerWire, side: Side, text: bytes, *, runs: bool) -> QueryPlan:
         if wire.flavor is Flavor.TIDB:
@@ -164,16 +169,18 @@ class Explainer:
         said = [(row[-1] or b"").decode("utf-8", "replace") for row in warned.rows]
         return next((one.partition(_SKIPS)[2] for one in said if _SKIPS in one), "")
 
-    def _wire(self, side: Side, state: SessionState, *, read_only: bool) -> ServerWire:
+    def _wire(self, side: Side, state: SessionState, *, read_only: bool, bindings: bool = True) -> ServerWire:
+        """Return a session; without ``bindings`` one whose hints count: a binding would take their place."""
         known = self._wires.get(side)
-        if known is not None and known[0] == (state, read_only):
+        if known is not None and known[0] == (state, read_only, bindings):
             return known[1]
         self._close(side)
         endpoint = self.sides.endpoints[side]
         wire = open_wire(endpoint, self.sides.secrets.get(endpoint.name), side, Limits(seconds=self.seconds))
-        self._wires[side] = ((state, read_only), wire)
+        self._wires[side] = ((state, read_only, bindings), wire)
         own = tidb.NO_EVALUATION if wire.flavor is Flavor.TIDB else mysql.VERSION_1
-        for command in (*restored(state, wire.flavor, read_only=read_only).commands, own):
+        more = (own,) if bindings else (own, tidb.NO_BINDINGS)
+        for command in (*restored(state, wire.flavor, read_only=read_only).commands, *more):
             answer = wire.command(command)
             if not answer.ok and not (command == own and answer.errno == _UNKNOWN_VARIABLE):
                 self._close(side)
@@ -192,21 +199,14 @@ class Explainer:
             self._close(side)
 
 
-def explain_all(
-    chosen: list[Chosen], sides: ReplayEndpoints, *, analyze: bool, seconds: float
-) -> Iterator[DigestPlans]:
-    """Yield the plans of each digest, in order."""
-    with ExitStack() as stack:
-        explainer = Explainer(sides, analyze, seconds)
-        stack.callback(explainer.close)
-        for one in chosen:
-            meaning = one.meaning
-            database = next((call.state.database for call in one.samples if call.state.database), "") or ""
-            samples = tuple(explainer.explain(call) for call in one.samples)
-            yield DigestPlans(
-                meaning.digest, meaning.text, database, meaning.shape.tables or (), one.calls, one.seconds, samples,
-                one.skipped,
-            )  # fmt: skip
+def explain(one: Chosen, explainer: Explainer) -> DigestPlans:
+    """Return the plans of a digest."""
+    meaning = one.meaning
+    database = next((call.state.database for call in one.samples if call.state.database), "") or ""
+    samples = tuple(explainer.explain(call) for call in one.samples)
+    return DigestPlans(
+        meaning.digest, meaning.text, database, meaning.shape.tables or (), one.calls, one.seconds, samples, one.skipped
+    )
 
 
 def table_names(plans: DigestPlans) -> Mapping[str, tuple[str, str]]:
@@ -229,19 +229,32 @@ def table_names(plans: DigestPlans) -> Mapping[str, tuple[str, str]]:
 
 def read_target(sides: ReplayEndpoints, databases: set[str]) -> TargetTables:
     """Return what the target's catalog says of the tables of these databases."""
-    endpoint = sides.endpoints[Side.TARGET]
-    with open_session(endpoint, sides.secrets.get(endpoint.name), side=Side.TARGET) as session:
-        return TargetTables(
-            read_statistics(session, databases) if session.flavor is Flavor.TIDB else {}, _indexes(session, databases)
-        )
+    with _session(sides, Side.TARGET) as session:
+        statistics = read_statistics(session, databases) if session.flavor is Flavor.TIDB else {}
+        return TargetTables(statistics, read_indexes(session, databases))
 
 
-def _indexes(session: Session, databases: set[str]) -> Mapping[tuple[str, str], frozenset[str]]:
-    found: dict[tuple[str, str], set[str]] = {}
-    for row in session.query_named(
-        "SELECT TABLE_SCHEMA s, TABLE_NAME t, INDEX_NAME i FROM information_schema.STATISTICS WHERE IS_VISIBLE = 'YES'"
-    ):
-        key = str(row["s"]).lower(), str(row["t"]).lower()
-        if key[0] in databases:
-            found.setdefault(key, set()).add(str(row["i"]).lower())
-    return {key: frozenset(names) for key, names in found.items()}
+def read_source_indexes(sides: ReplayEndpoints, databases: set[str]) -> Indexes:
+    """Return the indexes of the source."""
+    with _session(sides, Side.SOURCE) as session:
+        return read_indexes(session, databases)
+
+
+def _session(sides: ReplayEndpoints, side: Side) -> Session:
+    endpoint = sides.endpoints[side]
+    return open_session(endpoint, sides.secrets.get(endpoint.name), side=side)
+
+
+def read_indexes(session: Session, databases: set[str]) -> Indexes:
+    """Return the indexes of the tables of these databases (lower case)."""
+    found: dict[tuple[str, str], dict[str, IndexColumns]] = {}
+    for row in session.query_named("SELECT * FROM information_schema.STATISTICS"):
+        key = str(row["TABLE_SCHEMA"]).lower(), str(row["TABLE_NAME"]).lower()
+        if key[0] not in databases:
+            continue
+        column, index = row["COLUMN_NAME"], str(row["INDEX_NAME"]).lower()
+        indexes = found.setdefault(key, {})
+        told = f"({row.get('EXPRESSION')})" if column is None else str(column)
+        before = indexes[index].columns if index in indexes else ()
+        indexes[index] = IndexColumns((*before, told), row.get("IS_VISIBLE", "YES") == "YES")
+    return found

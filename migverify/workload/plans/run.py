@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from migverify.db.session import open_session
 from migverify.workload.plans.drift import PlanRecord, drift, tables_of
 from migverify.workload.plans.judge import JudgedPlans, PlanLimits, judge_plans, with_drift
-from migverify.workload.plans.read import choose, explain_all, read_target, table_names
+from migverify.workload.plans.model import QueryPlan
+from migverify.workload.plans.read import (
+    Explainer,
+    choose,
+    explain,
+    read_source_indexes,
+    read_target,
+    table_names,
+)
+from migverify.workload.plans.remedy import with_remedies
+from migverify.workload.plans.statistics import Indexes, TargetTables
 from migverify.workload.plans.store import record_of
 from migverify.workload.replay.keys import databases_of, read_keys
+from migverify.workload.replay.model import Call
 from migverify.workload.replay.plan import CallSelection, ColumnReader, read_plan
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.safety import Leave, ReplayEndpoints
@@ -46,16 +58,31 @@ def judge_capture(
         read_plan(capture, folder, reader, selection=selection, leave=leave, keys=keys, database=database)
         with RunFile(folder) as run:
             chosen = choose(run, samples, writes=writes)
-            found = []
-            for number, one in enumerate(explain_all(chosen, sides, analyze=analyze, seconds=seconds), 1):
-                found.append(one)
-                progress(f"{number:,} of {len(chosen):,} digests explained")
-    names = [table_names(one) for one in found]
-    used = {name[0] for one in names for name in one.values()}
-    target = read_target(sides, used)
-    for plans, known in zip(found, names, strict=True):
-        judged = judge_plans(plans, known, target, limits)
-        record = record_of(judged, version, tables_of(known, target))
-        earlier = before(plans.digest)
-        changed = drift(earlier, record) if earlier is not None else None
-        yield (judged if changed is None else with_drift(judged, changed, limits)), record
+    explainer = Explainer(sides, analyze, seconds)
+    with closing(explainer):
+        found = []
+        for number, one in enumerate(chosen, 1):
+            found.append(explain(one, explainer))
+            progress(f"{number:,} of {len(chosen):,} digests explained")
+        names = [table_names(one) for one in found]
+        used = {name[0] for one in names for name in one.values()}
+        source, target = read_source_indexes(sides, used), read_target(sides, used)
+        for one, plans, known in zip(chosen, found, names, strict=True):
+            judged = judge_plans(plans, known, target, limits)
+            record = record_of(judged, version, tables_of(known, target))
+            earlier = before(plans.digest)
+            changed = drift(earlier, record) if earlier is not None else None
+            if changed is not None:
+                judged = with_drift(judged, changed, limits)
+            yield _with_remedies(judged, one.samples, explainer, known, source, target, limits), record
+
+
+def _with_remedies(
+    judged: JudgedPlans, calls: Sequence[Call], explainer: Explainer, names: Mapping[str, tuple[str, str]],
+    source: Indexes, target: TargetTables, limits: PlanLimits | None,
+) -> JudgedPlans:  # fmt: skip
+    def explained(sample: int, text: bytes) -> QueryPlan:
+        return explainer.target_plan(calls[sample], text)
+
+    modes = [call.state.modes for call in calls]
+    return with_remedies(judged, names, source, target.indexes, explained, modes, limits)

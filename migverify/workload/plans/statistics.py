@@ -34,11 +34,23 @@ class TableStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexColumns:
+    """An index: its columns in their order, an expression in parentheses. An invisible one is kept and not used."""
+
+    columns: tuple[str, ...]
+    visible: bool = True
+
+
+Indexes = Mapping[tuple[str, str], Mapping[str, IndexColumns]]
+"""Indexes by database and table, then by name, lower case."""
+
+
+@dataclass(frozen=True, slots=True)
 class TargetTables:
-    """What the target's catalog says: statistics and names of indexes, by database and table, lower case."""
+    """What the target's catalog says, by database and table, lower case: statistics and indexes."""
 
     statistics: Mapping[tuple[str, str], TableStatistics] = field(default_factory=dict)
-    indexes: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    indexes: Indexes = field(default_factory=dict)
 
 
 def read_statistics(session: Session, databases: Iterable[str]) -> Mapping[tuple[str, str], TableStatistics]:

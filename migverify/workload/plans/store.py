@@ -43,7 +43,14 @@ class StoredPlans:
     def from_json(cls, body: Mapping[str, Any]) -> StoredPlans:
         """Return what ``as_json`` gave."""
         findings = tuple(
-            PlanFinding(Harm(one["harm"]), str(one["table"]), str(one["reason"]), str(one["remedy"]))
+            PlanFinding(
+                Harm(one["harm"]),
+                str(one["table"]),
+                str(one["reason"]),
+                str(one["remedy"]),
+                bool(one["proved"]),
+                str(one["index"]),
+            )
             for one in body["findings"]
         )
         return cls(

@@ -18,6 +18,8 @@ from migverify.workload.plans.model import AccessPath, QueryPlan, RootFilter, Ta
 NO_EVALUATION = b"SET SESSION tidb_opt_enable_non_eval_scalar_subquery=ON"
 """Without it EXPLAIN runs subqueries that give one value; older servers do not know the variable (1193)."""
 
+NO_BINDINGS = b"SET SESSION tidb_use_plan_baselines=OFF"
+
 _TABLE = re.compile(r"table:((?:[^,\\]|\\.)+)")
 _INDEX = re.compile(r"index:([^(,]+)")
 _STATISTICS = re.compile(r"stats:(pseudo|partial\[[^\]]*\])")

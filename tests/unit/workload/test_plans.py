@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from migverify.errors import ReadError
 from migverify.model import Side, Verdict
+from migverify.sql.lexer import DEFAULT
 from migverify.workload.plans import mysql, tidb
 from migverify.workload.plans.drift import PlanRecord, TableRecord, drift
 from migverify.workload.plans.judge import JudgedPlans, PlanState, judge_plans, plans_verdict, reasons, with_drift
@@ -26,13 +27,15 @@ from migverify.workload.plans.model import (
     SamplePlans,
     TableAccess,
 )
-from migverify.workload.plans.statistics import TableStatistics, TargetTables
+from migverify.workload.plans.remedy import hinted, with_remedies
+from migverify.workload.plans.statistics import IndexColumns, TableStatistics, TargetTables
 
 NAMES = {"o": ("shop", "orders"), "c": ("shop", "customers")}
+ID = IndexColumns(("id",))
 FRESH = TableStatistics(50_000, 0, 100)
 TABLES = TargetTables(
     {("shop", "orders"): FRESH, ("shop", "customers"): FRESH},
-    {("shop", "orders"): frozenset({"primary", "by_code"}), ("shop", "customers"): frozenset({"primary"})},
+    {("shop", "orders"): {"primary": ID, "by_code": IndexColumns(("code",))}, ("shop", "customers"): {"primary": ID}},
 )
 
 
@@ -168,11 +171,11 @@ def harms(found: JudgedPlans) -> list[Harm]:
 def test_a_scan_in_place_of_a_lookup_hurts() -> None:
     found = judged(sample(LOOKUP, WHOLE))
     assert (harms(found), found.state, found.doubts) == ([Harm.FULL_SCAN], PlanState.HURTS, ())
-    assert "USE_INDEX(o, by_code)" in found.findings[0].remedy
+    assert (found.findings[0].index, found.findings[0].sample) == ("by_code", 0)
 
 
 def test_an_index_that_is_not_there_is_named() -> None:
-    tables = TargetTables(TABLES.statistics, {("shop", "orders"): frozenset({"primary"})})
+    tables = TargetTables(TABLES.statistics, {("shop", "orders"): {"primary": ID}})
     found = judged(sample(LOOKUP, WHOLE), tables=tables)
     assert harms(found) == [Harm.INDEX_LOST]
     assert "Create index by_code of shop.orders" in found.findings[0].remedy
@@ -296,3 +299,69 @@ def test_a_change_hurts_only_where_more_is_read() -> None:
     assert (with_drift(fine, better).state, with_drift(fine, worse).state) == (PlanState.FINE, PlanState.HURTS)
     assert with_drift(fine, better).changed
     assert isinstance(with_drift(fine, worse).findings[0], PlanFinding)
+
+
+# --- remedies ---------------------------------------------------------------------------------------------------------
+
+
+def tried(sql: bytes, after: QueryPlan, tables: TargetTables = TABLES) -> tuple[PlanFinding, list[bytes]]:
+    sides = {Side.SOURCE: PlanAnswer(LOOKUP), Side.TARGET: PlanAnswer(WHOLE)}
+    plans = DigestPlans("d" * 64, "SELECT ?", "shop", ("orders",), 10, 1.0, (SamplePlans("x.log:1", sql, sides),))
+    texts: list[bytes] = []
+
+    def explained(_sample: int, text: bytes) -> QueryPlan:
+        texts.append(text)
+        return after
+
+    source = {("shop", "orders"): {"by_code": IndexColumns(("code", "made"))}}
+    found = with_remedies(
+        judge_plans(plans, NAMES, tables), NAMES, source, tables.indexes, explained, [DEFAULT]
+    )  # fmt: skip
+    return found.findings[0], texts
+
+
+READ = b"SELECT * FROM orders o WHERE code = 'secret' AND n > 5"
+
+
+def test_a_hint_that_helps_becomes_a_binding_without_values() -> None:
+    found, texts = tried(READ, LOOKUP)
+    assert texts == [b"SELECT /*+ USE_INDEX(`o`, `by_code`) */" + READ[6:]]
+    assert found.proved
+    bound = "SELECT * FROM orders o WHERE code = 'x' AND n > 1"
+    assert found.remedy.startswith(f"USE `shop`; CREATE GLOBAL BINDING FOR {bound} USING SELECT /*+ USE_INDEX")
+    assert "50,000 rows become 5" in found.remedy
+    assert "secret" not in found.remedy
+
+
+def test_an_index_that_is_missing_is_tried_as_one_that_nobody_made() -> None:
+    found, texts = tried(READ, LOOKUP, TargetTables(TABLES.statistics, {("shop", "orders"): {"primary": ID}}))
+    assert texts == [b"SELECT /*+ HYPO_INDEX(`orders`, migverify_try, `code`, `made`) */" + READ[6:]]
+    assert found.remedy.startswith("ALTER TABLE `shop`.`orders` ADD INDEX `by_code` (`code`, `made`) (tried")
+
+
+def test_an_invisible_index_is_made_visible() -> None:
+    hidden = {("shop", "orders"): {"by_code": IndexColumns(("code",), visible=False)}}
+    found, texts = tried(READ, LOOKUP, TargetTables(TABLES.statistics, hidden))
+    assert texts[0].startswith(b"SELECT /*+ HYPO_INDEX(`orders`, migverify_try, `code`) */")
+    assert "invisible on the target" in found.reason
+    assert found.remedy.startswith("ALTER TABLE `shop`.`orders` ALTER INDEX `by_code` VISIBLE (tried")
+
+
+def test_a_hint_that_does_not_help_says_so() -> None:
+    found, _ = tried(READ, WHOLE)
+    assert not found.proved
+    assert "An index does not help" in found.remedy
+
+
+@pytest.mark.parametrize(
+    "sql", [b"SELECT 1 UNION SELECT 2", b"SELECT /*+ MERGE() */ 1", b"INSERT INTO o VALUES (1)", b"SELECT 'open", b""]
+)
+def test_what_cannot_be_hinted_is_left_alone(sql: bytes) -> None:
+    assert hinted(sql, "H()", DEFAULT) is None
+
+
+@given(st.binary(max_size=60))
+def test_a_hint_changes_nothing_else(text: bytes) -> None:
+    sql = b"SELECT a FROM t WHERE " + text
+    found = hinted(sql, "H()", DEFAULT)
+    assert found is None or found.replace(b" /*+ H() */", b"", 1) == sql
