@@ -1,99 +1,33 @@
 """Asks both sides how they would run a capture's statements; nothing is executed, unless that was asked for.
 
-Each digest is explained by a few of its calls: the slowest of the capture, and calls spread over it, as a plan may
-depend on the values. A session of each side is brought into the state of the call (database, modes, variables).
+A session of each side is brought into the state of the call (database, modes, variables).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from migverify.db.session import Session, open_session
 from migverify.errors import MigverifyError, ReadError
 from migverify.model import Flavor, Side
 from migverify.workload.classify import classify
-from migverify.workload.meaning import Meaning
 from migverify.workload.plans import mysql, tidb
+from migverify.workload.plans.choose import Chosen, text_of
 from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
 from migverify.workload.plans.statistics import IndexColumns, Indexes, TargetTables, read_statistics
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.restore import restored, standing
-from migverify.workload.replay.runfile import PlannedCall, RunFile
 from migverify.workload.replay.safety import Leave, ReplayEndpoints, refusal
-from migverify.workload.replay.wire import ServerWire, inlined, open_wire, quoted
+from migverify.workload.replay.wire import ServerWire, open_wire, quoted
 from migverify.workload.state import SessionState
 
-EXPLAINED = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "TABLE", "WITH"})
-"""First words of statements that have a plan."""
 _UNKNOWN_VARIABLE = 1193
 _LOADING = 20
 _SKIPS = "skip prepared plan-cache: "
 _LOADING_SECONDS = 0.3
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The calls of one digest that are explained; ``skipped`` says why there is none."""
-
-    meaning: Meaning
-    calls: int
-    seconds: float | None
-    samples: tuple[Call, ...] = ()
-    skipped: str = ""
-
-
-def choose(run: RunFile, samples: int, *, writes: bool = True) -> list[Chosen]:
-    """Return the digests of a planned capture that have a plan, those that took longest on the source first.
-
-    Without ``writes`` those that write are left out.
-    """
-    found: list[Chosen] = []
-    for number, meaning in enumerate(run.meanings):
-        words = meaning.classification.words
-        if not words or words[0] not in EXPLAINED or (meaning.classification.may_write and not writes):
-            continue
-        rows = run.db.execute(
-            "SELECT id, skipped, end - start FROM calls WHERE meaning = ? ORDER BY id", (number,)
-        ).fetchall()
-        asked = [row for row in rows if not row[1]]
-        if not asked:
-            reason = run.read(rows[0][0]).skipped if rows else "none of its calls is chosen"
-            found.append(Chosen(meaning, len(rows), _seconds(rows), skipped=reason))
-            continue
-        found.append(Chosen(meaning, len(rows), _seconds(rows), tuple(_samples(run, asked, samples))))
-    return sorted(found, key=lambda one: (-(one.seconds or 0.0), -one.calls))
-
-
-def _seconds(rows: list[tuple[int, int, int]]) -> float:
-    return sum(row[2] for row in rows) / 1e6
-
-
-def _samples(run: RunFile, asked: list[tuple[int, int, int]], most: int) -> Iterator[Call]:
-    """Yield the slowest call, then calls evenly spread, each text once."""
-    slowest = max(asked, key=lambda row: row[2])[0]
-    step = max(1, len(asked) // max(1, 2 * most))
-    seen: set[bytes] = set()
-    for identity in [slowest, *(row[0] for row in asked[::step])]:
-        if len(seen) == most:
-            return
-        planned: PlannedCall = run.read(identity)
-        text = text_of(planned.call)
-        if text is not None and text not in seen:
-            seen.add(text)
-            yield planned.call
-
-
-def text_of(call: Call) -> bytes | None:
-    """Return a call's text with the values of its parameters in it; None where there are more or fewer values."""
-    if call.parameters is None:
-        return call.sql
-    with suppress(ValueError):
-        return inlined(call.sql, call.parameters, call.state.modes)
-    return None
 
 
 @dataclass(slots=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from migverify.db.session import open_session
+from migverify.workload.plans.choose import choose
 from migverify.workload.plans.drift import PlanRecord, drift, tables_of
 from migverify.workload.plans.judge import JudgedPlans, PlanLimits, judge_plans, with_drift
 from migverify.workload.plans.model import QueryPlan
 from migverify.workload.plans.read import (
     Explainer,
-    choose,
     explain,
     read_source_indexes,
     read_target,

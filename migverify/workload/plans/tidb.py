@@ -91,7 +91,8 @@ def kind_of(operator: Mapping[str, Any]) -> str:
 
 
 def _below(operator: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for one in operator.get("subOperators") or [] if isinstance(one, Mapping)]
+    below = operator.get("subOperators")
+    return [one for one in below if isinstance(one, Mapping)] if isinstance(below, list) else []
 
 
 def _equal(info: str) -> bool:

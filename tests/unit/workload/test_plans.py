@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from migverify.errors import ReadError
 from migverify.model import Side, Verdict
-from migverify.sql.lexer import DEFAULT
+from migverify.sql.lexer import DEFAULT, Modes
+from migverify.workload.meaning import Meanings
 from migverify.workload.plans import mysql, tidb
+from migverify.workload.plans.choose import choose
 from migverify.workload.plans.drift import PlanRecord, TableRecord, drift
 from migverify.workload.plans.judge import JudgedPlans, PlanState, judge_plans, plans_verdict, reasons, with_drift
 from migverify.workload.plans.model import (
@@ -29,6 +32,9 @@ from migverify.workload.plans.model import (
 )
 from migverify.workload.plans.remedy import hinted, with_remedies
 from migverify.workload.plans.statistics import IndexColumns, TableStatistics, TargetTables
+from migverify.workload.replay.model import Call
+from migverify.workload.replay.runfile import RunFile, RunFileWriter
+from migverify.workload.state import SessionState
 
 NAMES = {"o": ("shop", "orders"), "c": ("shop", "customers")}
 ID = IndexColumns(("id",))
@@ -301,7 +307,7 @@ def test_a_change_hurts_only_where_more_is_read() -> None:
     assert isinstance(with_drift(fine, worse).findings[0], PlanFinding)
 
 
-# --- remedies ---------------------------------------------------------------------------------------------------------
+# --- remedies -----------------------------------------------------------------------------------------------------
 
 
 def tried(sql: bytes, after: QueryPlan, tables: TargetTables = TABLES) -> tuple[PlanFinding, list[bytes]]:
@@ -365,3 +371,43 @@ def test_a_hint_changes_nothing_else(text: bytes) -> None:
     sql = b"SELECT a FROM t WHERE " + text
     found = hinted(sql, "H()", DEFAULT)
     assert found is None or found.replace(b" /*+ H() */", b"", 1) == sql
+
+
+# --- choosing -----------------------------------------------------------------------------------------------------
+
+
+def planned(folder: Path, *statements: tuple[str, int, str]) -> RunFile:
+    """Write a run file of (text, microseconds, why it is not asked)."""
+    writer, meanings = RunFileWriter(folder), Meanings("mysql")
+    for place, (sql, micros, skipped) in enumerate(statements):
+        meaning = meanings.meaning(sql.encode())
+        call = Call("s", place, sql.encode(), meaning.digest, SessionState(database="shop"))
+        writer.add(call, meaning, skipped, 0, micros, 0)
+    writer.end_session("s")
+    return writer.close()
+
+
+def test_the_slowest_call_and_others_of_each_digest_are_explained(tmp_path: Path) -> None:
+    reads = [(f"SELECT * FROM o WHERE code = 'k{number % 50}'", 10 + (number == 77), "") for number in range(500)]
+    with planned(tmp_path, *reads, ("SELECT 1 FROM o", 9_000, ""), ("SET @a = 1", 1, ""),
+                 ("UPDATE o SET a = 1", 5, "write that is not permitted")) as run:  # fmt: skip
+        found, again = choose(run, 3), choose(run, 3)
+        reading = choose(run, 3, writes=False)
+    assert found == again
+    assert [(one.calls, len(one.samples), one.skipped) for one in found] == [
+        (1, 1, ""), (500, 3, ""), (1, 0, "write that is not permitted"),
+    ]  # fmt: skip
+    assert found[1].samples[0].sql == b"SELECT * FROM o WHERE code = 'k27'"
+    assert len({one.sql for one in found[1].samples}) == 3
+    assert [one.calls for one in reading] == [1, 500]
+
+
+def test_a_digest_that_comes_under_several_modes_is_one(tmp_path: Path) -> None:
+    writer, meanings = RunFileWriter(tmp_path), Meanings("mysql")
+    for modes in ("", "PIPES_AS_CONCAT"):
+        meaning = meanings.meaning(b"SELECT * FROM o WHERE a = 1", Modes.of(modes))
+        call = Call("s", 0, b"SELECT * FROM o WHERE a = 1", meaning.digest, SessionState(sql_mode=modes))
+        writer.add(call, meaning, "", 0, 1, 0)
+    writer.end_session("s")
+    with writer.close() as run:
+        assert [one.calls for one in choose(run, 3)] == [2]
