@@ -23,7 +23,7 @@ _HYPOTHETICAL = "migverify_try"
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class Remedy:
     """What is tried for a finding: ``hint`` in the statement, and what to do for good where it helps."""
 
     hint: str
@@ -59,7 +59,7 @@ def with_remedies(
 def _trial(
     finding: PlanFinding, names: Mapping[str, tuple[str, str]], source: Indexes, target: Indexes, sql: bytes,
     modes: Modes,
-) -> Trial | None:  # fmt: skip
+) -> Remedy | None:  # fmt: skip
     table, index = names.get(finding.table.lower()), finding.index
     if table is None:
         return None
@@ -70,18 +70,18 @@ def _trial(
         if text is None:
             return None
         bound = [_without_values(one, modes).decode("utf-8", "replace") for one in (sql, text)]
-        return Trial(hint, f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bound[0]} USING {bound[1]}")
+        return Remedy(hint, f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bound[0]} USING {bound[1]}")
     copied = known or source.get(table, {}).get(index.lower())
     if copied is None or any(one.startswith("(") for one in copied.columns):
         return None  # a hint cannot name the expression of an index
     listed = ", ".join(map(quote_name, copied.columns))
     hint = f"HYPO_INDEX({quote_name(table[1])}, {_HYPOTHETICAL}, {listed})"
     change = f"ALTER INDEX {quote_name(index)} VISIBLE" if known else f"ADD INDEX {quote_name(index)} ({listed})"
-    return Trial(hint, f"ALTER TABLE {quote_path(*table)} {change}")
+    return Remedy(hint, f"ALTER TABLE {quote_path(*table)} {change}")
 
 
 def _tried(
-    finding: PlanFinding, trial: Trial | None, sample: SamplePlans, modes: Modes,
+    finding: PlanFinding, trial: Remedy | None, sample: SamplePlans, modes: Modes,
     explained: Callable[[int, bytes], QueryPlan], limits: PlanLimits,
 ) -> PlanFinding:  # fmt: skip
     answer = sample.plans.get(Side.TARGET)
