@@ -454,6 +454,7 @@ class StoredKind(StrEnum):
     REPLAY = "replay"
     CLIENTS = "clients"
     PROBE = "probe"
+    PLANS = "plans"
     UNKNOWN = "unknown"
 
     @property

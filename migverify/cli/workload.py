@@ -11,6 +11,7 @@ from migverify.cli import (
     workload_conflict,
     workload_digest,
     workload_nightly,
+    workload_plans,
     workload_poll,
     workload_probe,
     workload_replay,
@@ -37,6 +38,7 @@ add(app, "replay", workload_replay.replay, workload_replay.EPILOG, (
     "--engine", "--spark-master", "--quiet",
 ))  # fmt: skip
 add(app, "probe", workload_probe.probe, workload_probe.EPILOG)
+add(app, "plans", workload_plans.plans, workload_plans.EPILOG)
 add(app, "reproduce", workload_reproduce.reproduce, workload_reproduce.EPILOG)
 add(app, "digest", workload_digest.digest, workload_digest.EPILOG)
 add(app, "explain-conflict", workload_conflict.explain_conflict, workload_conflict.EPILOG)

@@ -126,8 +126,8 @@ def plan_of(
 def begin(
     setup: ReplaySetup, store: ResultStore, capture: Path, selection: CallSelection, progress: Callable[[int], None]
 ) -> tuple[str, Path]:
-    """Check both sides (``_inspected``), plan, and begin a run in the store; return its id and folder."""
-    facts = _inspected(setup)
+    """Check both sides (``inspected``), plan, and begin a run in the store; return its id and folder."""
+    facts = inspected(setup)
     root = Path(setup.workload.folder)
     fresh = root / f"planning-{os.getpid()}-{time.time_ns()}"
     try:
@@ -172,12 +172,12 @@ def carry_on(setup: ReplaySetup, store: ResultStore, run: str, capture: Path) ->
         plan = load_plan(file)
     if plan.hash != info.plan_hash:
         raise PlanError(f"{folder} holds another plan than run {info.run_id}", hint="Start a new replay.")
-    _inspected(setup)
+    inspected(setup)
     store.resume_run(info.run_id)
     return info.run_id, folder
 
 
-def _inspected(setup: ReplaySetup) -> dict[str, dict[str, Any]]:
+def inspected(setup: ReplaySetup) -> dict[str, dict[str, Any]]:
     """Return facts of each side; raises EndpointError where one is not what the run needs."""
     from migverify.workload.replay.safety import inspect
 

@@ -67,6 +67,10 @@ def read_report(store: ResultStore, run_id: str, options: ReportOptions | None =
         from migverify.report.replay_view import replay_report
 
         return replay_report(read_replay(store, info, options))
+    if info.kind is StoredKind.PLANS:
+        from migverify.report.plans import plans_report
+
+        return plans_report(store, info)
     return _tables_and_rules(store, info, options)
 
 

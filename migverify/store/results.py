@@ -44,6 +44,7 @@ _STARTED_BY = {
     StoredKind.REPLAY: "workload replay",
     StoredKind.CLIENTS: "workload clients",
     StoredKind.PROBE: "workload probe",
+    StoredKind.PLANS: "workload plans",
 }
 
 

@@ -185,6 +185,20 @@ def _rules(document: Any) -> tuple[str, list[str], dict[str, Any]]:
     return str(document["verdict"]), reasons, {"run": document["run_id"], "rules": len(rules)}
 
 
+def _plans(document: Any) -> tuple[str, list[str], dict[str, Any]]:
+    """Read what ``workload plans --json`` prints."""
+    digests = document["digests"]
+    if not digests:
+        raise ValueError("no digest")
+    bad = [one for one in digests if one["state"] != "fine"]
+    reasons = [f"{one['digest'][:16]}: {finding['harm']}: {finding['reason']}"
+               for one in bad for finding in one["findings"]]  # fmt: skip
+    reasons += [f"{one['digest'][:16]}: {why}" for one in bad for why in one["doubts"]]
+    changed = [one["digest"] for one in digests if one["changed"]]
+    facts = {"run": document["run_id"], "digests": len(digests), "changed": changed[:_ANSWERS]}
+    return str(document["verdict"]), reasons, facts
+
+
 def _watched(document: Any) -> tuple[str, list[str], dict[str, Any]]:
     """Read the last line of ``tables watch --json``: the one that says ``final``."""
     if document["final"] is not True:
@@ -326,6 +340,15 @@ COMMAND_CHECKS = (
          Argument("to", "text", "Last moment, UTC; default: now."),
          Argument("param", "list", "Parameters, NAME=VALUE."), Argument("engine", "text", "spark or local."), STORE),
         _rules, before=("rules",), always=("--quiet",),
+    ),
+    CommandCheck(
+        "plans.fine", "No statement of a capture will hurt on the target by its plan, nor by a plan that changed.",
+        ("workload", "plans"),
+        (Argument("capture", "text", "Folder of a capture.", required=True),
+         Argument("since", "text", "Compare with the plans of that run; `last`."),
+         Argument("samples", "number", "Calls of each digest that are explained; default 3."),
+         Argument("reads_only", "flag", "Leave writes out."), STORE),
+        _plans, before=("capture",),
     ),
     CommandCheck(
         "check.settings", "Settings, versions, privileges and room: nothing fails, nothing is unknown.",

@@ -374,7 +374,8 @@ def kill_query(endpoint: Endpoint, password: str | None, thread_id: int) -> str:
     return ""
 
 
-def _quoted(value: bytes, modes: Modes) -> bytes:
+def quoted(value: bytes, modes: Modes) -> bytes:
+    """Return a text as a literal that a session in these modes reads as it was."""
     if modes.charset and not value.isascii():  # a character of it may hold the byte of a backslash
         return b"_" + modes.charset.encode() + b" x'" + value.hex().encode() + b"'"
     if not modes.no_backslash_escapes:
@@ -412,4 +413,4 @@ def _literal(parameter: Parameter, modes: Modes) -> bytes:
         case "bytes":
             return b"x'" + value.hex().encode() + b"'"
         case _:
-            return _quoted(value, modes)
+            return quoted(value, modes)

@@ -243,12 +243,22 @@ def test_a_guard_passes_when_exit_code_and_json_agree(
     ("action", "output"),
     [("ids.headroom", "[]"), ("tables.verify", '{"run_id": "1", "verdict": "MATCH", "tables": []}'),
      ("recon.holds", '{"run_id": "1", "verdict": "MATCH", "rules": []}'),
+     ("plans.fine", '{"run_id": "1", "verdict": "MATCH", "digests": []}'),
      ("tables.drained", '{"verdict": "MATCH", "final": false, "tables": [], "reasons": [], "sources": []}'),
      ("schema.alike", '{"tables": [], "fingerprints": {}}'), ("schema.fingerprint", '{"fingerprints": {}}')],
 )  # fmt: skip
 def test_an_answer_about_nothing_is_no_pass(action: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"rules": "r.yaml"} if action == "recon.holds" else {"since": "last"} if action == "tables.drained" else {}
-    assert asked(action, 0, output, monkeypatch, **given).state == "inconclusive"
+    given = {"recon.holds": {"rules": "r.yaml"}, "tables.drained": {"since": "last"}, "plans.fine": {"capture": "c"}}
+    assert asked(action, 0, output, monkeypatch, **given.get(action, {})).state == "inconclusive"
+
+
+def test_a_gate_over_plans_names_the_digests_that_hurt(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = {"digest": "ab" * 32, "state": "hurts", "changed": "a became b", "doubts": [],
+           "findings": [{"harm": "full scan", "reason": "whole table o"}]}  # fmt: skip
+    output = json.dumps({"run_id": "1", "verdict": "MISMATCH", "digests": [bad]})
+    found = asked("plans.fine", 1, output, monkeypatch, capture="c", since="last")
+    assert found.state == "fail"
+    assert "abababababababab: full scan: whole table o" in found.text
 
 
 def test_the_watch_is_judged_by_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:

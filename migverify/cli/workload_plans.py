@@ -1,0 +1,103 @@
+"""``migverify workload plans``: which statement of a capture will hurt on the target, before it does."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, command_line, examples
+from migverify.cli.progress import LiveLine
+
+EPILOG = examples(
+    "migverify workload plans capture",
+    "migverify workload plans capture --digest 68e0427 --samples 10 --json",
+    "migverify workload plans capture --analyze",
+    "migverify workload plans capture --since last",
+)
+
+
+def plans(
+    capture: Annotated[Path, typer.Argument(metavar="CAPTURE", help="A folder that `workload capture` wrote.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    digest: Annotated[
+        list[str] | None, typer.Option(metavar="HEX", help="Only statements whose digest begins so; repeatable.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, max=100, help="Calls of each digest that are explained.")] = 3,
+    analyze: Annotated[
+        bool, typer.Option("--analyze", help="Run the reads on the target (EXPLAIN ANALYZE) to see actual rows.")
+    ] = False,
+    reads_only: Annotated[
+        bool, typer.Option("--reads-only", help="Leave writes out: explaining one takes the right to write.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Name what changed since an earlier run of this command; `last` the newest."),
+    ] = None,
+    assume_database: Annotated[
+        str | None,
+        typer.Option("--assume-database", metavar="NAME", help="Database of sessions whose database is not known."),
+    ] = None,
+    accept_write_grants: Annotated[
+        bool, typer.Option("--accept-write-grants", help="Explain as a user who may write.")
+    ] = False,
+    as_json: JsonOption = False,
+    store: StoreOption = None,
+) -> None:
+    """Ask both sides how they would run each statement of a capture, and judge the plans of the target.
+
+    Nothing is executed, unless --analyze. Exit 1 when a plan of the target will hurt, 0 when every digest was judged
+    and none does, 3 when it is not known of one.
+    """
+    from migverify.cli.report import open_run_store
+    from migverify.cli.workload_replay_setup import capture_reader, inspected, set_up
+    from migverify.report.read import read_report
+    from migverify.report.render import Format, render
+    from migverify.workload.plans.judge import plans_verdict, reasons
+    from migverify.workload.plans.run import judge_capture
+    from migverify.workload.plans.store import add_plans, finish_plans, plans_run, start_plans, stored_plans
+    from migverify.workload.replay.plan import CallSelection
+    from migverify.workload.replay.safety import Leave
+
+    setup = set_up(
+        config, {}, (), Leave(), reads_only=True, target_only=False, accept_write_grants=accept_write_grants,
+        database=assume_database,
+    )  # fmt: skip
+    reader = capture_reader()
+    next(reader(capture, ["position"]), None)  # a folder that holds no capture is reported before a server is asked
+    began, line = time.monotonic(), PlansLine(quiet=as_json and not sys.stderr.isatty())
+    with closing(open_run_store(store, config)) as opened:
+        earlier = {}
+        if since is not None:
+            earlier = {one.digest: one.record for one in stored_plans(opened, plans_run(opened, since).run_id)}
+        facts = inspected(setup)
+        run_id = start_plans(opened, command_line(), str(capture.resolve()), facts)
+        found = []
+        for judged, record in judge_capture(
+            capture, reader, setup.sides, CallSelection(digests=tuple(digest or ())), samples=samples,
+            writes=not reads_only,
+            version=str(facts["target"]["version"]), database=assume_database, analyze=analyze,
+            seconds=setup.workload.query_seconds, progress=line,
+            before=earlier.get,
+        ):  # fmt: skip
+            add_plans(opened, run_id, judged, record)
+            found.append(judged)
+        line.clear()
+        verdict = plans_verdict(found)
+        finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began)
+        data = read_report(opened, run_id)
+    typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
+    raise typer.Exit(int(data.exit_code))
+
+
+class PlansLine(LiveLine):
+    """Shows how many digests were explained."""
+
+    def __call__(self, text: str) -> None:
+        """Take one event."""
+        if self._due():
+            self._tell(text)

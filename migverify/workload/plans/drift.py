@@ -1,0 +1,126 @@
+"""Which digest has another plan on the target than it had, and what changed beneath it since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from migverify.workload.plans.statistics import TableStatistics, TargetTables
+
+_GREW = 2.0
+"""By which factor a table's rows have to change before they count as a cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """What a plan rested on: the table's statistics, and the names of its indexes."""
+
+    rows: int | None
+    changed: int | None
+    health: int | None
+    indexes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, statistics: TableStatistics | None, indexes: Iterable[str]) -> TableRecord:
+        """Return the record of one table."""
+        if statistics is None:
+            return cls(None, None, None, tuple(sorted(indexes)))
+        return cls(statistics.rows, statistics.changed, statistics.health, tuple(sorted(indexes)))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A digest's plans on the target as one run saw them.
+
+    ``shapes`` are the rows that each plan was estimated to read, by its shape; ``tables`` what the plans rest on, by
+    database and table.
+    """
+
+    digest: str
+    version: str
+    shapes: Mapping[str, float] = field(default_factory=dict)
+    tables: Mapping[str, TableRecord] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> PlanRecord:
+        """Return what ``as_json`` gave."""
+        tables = {
+            str(name): TableRecord(one["rows"], one["changed"], one["health"], tuple(one["indexes"]))
+            for name, one in body["tables"].items()
+        }
+        shapes = {str(shape): float(rows) for shape, rows in body["shapes"].items()}
+        return cls(str(body["digest"]), str(body["version"]), shapes, tables)
+
+
+def tables_of(names: Mapping[str, tuple[str, str]], target: TargetTables) -> dict[str, TableRecord]:
+    """Return the records of the tables that a statement names."""
+    return {
+        ".".join(name): TableRecord.of(target.statistics.get(name), target.indexes.get(name, ()))
+        for name in set(names.values())
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDrift:
+    """Plans that an earlier run did not see, and what changed beneath since. ``before`` and ``now`` are rows read."""
+
+    gone: tuple[str, ...]
+    new: tuple[str, ...]
+    before: float
+    now: float
+    causes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        since = "; ".join(self.causes) or "nothing that is recorded changed beneath it"
+        return (
+            f"{' or '.join(self.gone) or 'other plans'} became {' or '.join(self.new)}, about {self.before:,.0f} rows"
+            f" became {self.now:,.0f}; since then: {since}"
+        )
+
+
+def drift(before: PlanRecord, after: PlanRecord) -> PlanDrift | None:
+    """Return how the target's plans differ from those of an earlier run; None where each was seen then.
+
+    A plan that is only missing now is no drift: fewer calls may have been explained.
+    """
+    old, new = before.shapes, after.shapes
+    if not old or not new or set(new) <= set(old):
+        return None
+    made = tuple(sorted(set(new) - set(old)))
+    return PlanDrift(
+        tuple(sorted(set(old) - set(new))), made, max(old.values()), max(new[one] for one in made),
+        tuple(_causes(before, after)),
+    )  # fmt: skip
+
+
+def _causes(before: PlanRecord, after: PlanRecord) -> Iterator[str]:
+    if before.version != after.version:
+        yield f"version {before.version} became {after.version}"
+    for name, now in sorted(after.tables.items()):
+        then = before.tables.get(name)
+        if then is None:
+            continue
+        gone, made = set(then.indexes) - set(now.indexes), set(now.indexes) - set(then.indexes)
+        if gone:
+            yield f"{name} lost index {', '.join(sorted(gone))}"
+        if made:
+            yield f"{name} has a new index {', '.join(sorted(made))}"
+        yield from _statistics(name, then, now)
+
+
+def _statistics(name: str, then: TableRecord, now: TableRecord) -> Iterator[str]:
+    if then.health is None and now.health is not None:
+        yield f"{name} was analyzed"
+    elif then.health is not None and now.health is None:
+        yield f"{name} lost its statistics"
+    if then.rows is not None and now.rows is not None:
+        low, high = sorted((max(then.rows, 1), max(now.rows, 1)))
+        if high >= _GREW * low:
+            yield f"{name} went from {then.rows:,} to {now.rows:,} rows"
+        elif (then.changed, then.rows) != (now.changed, now.rows):
+            yield f"statistics of {name} were updated ({then.rows:,} rows then, {now.rows:,} now)"

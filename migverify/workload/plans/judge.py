@@ -1,0 +1,232 @@
+"""What hurts about a digest's plans on the target, measured in rows read; and what cannot be known.
+
+Plans differ between servers by design: another order of joins, a small table read whole, a hash join in place of many
+lookups. What counts is that the target reads many more rows than the source does, or must fetch rows only to drop them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from migverify.model import Side, Verdict
+from migverify.workload.plans.drift import PlanDrift
+from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, QueryPlan, SamplePlans, TableAccess
+from migverify.workload.plans.statistics import TargetTables, analyze
+
+_ORDER = list(Harm)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """What is too much. A table of ``small`` rows may be read whole; ``more`` times the rows of the source are a loss.
+
+    ``off`` is the factor between estimated and actual rows from which an estimate is wrong. A statement with ``often``
+    calls or more should be held by the plan cache.
+    """
+
+    small: int = 1_000
+    more: float = 10.0
+    off: float = 100.0
+    often: int = 1_000
+
+
+class PlanState(StrEnum):
+    """What is known of a digest's plans."""
+
+    FINE = "fine"
+    HURTS = "hurts"
+    UNKNOWN = "not known"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPlans:
+    """What was found out about a digest.
+
+    ``doubts`` are reasons why its plans cannot be judged, each with what to do; findings hold all the same.
+    ``changed`` says that its plan is another one than an earlier run saw, which alone is no harm.
+    """
+
+    plans: DigestPlans
+    findings: tuple[PlanFinding, ...] = ()
+    doubts: tuple[str, ...] = ()
+    changed: str = ""
+
+    @property
+    def state(self) -> PlanState:
+        """Fine only where every sample was judged and nothing was found."""
+        if self.findings:
+            return PlanState.HURTS
+        return PlanState.UNKNOWN if self.doubts else PlanState.FINE
+
+
+def plans_verdict(found: Sequence[JudgedPlans]) -> Verdict:
+    """Return MATCH only where there are digests and all of their plans were judged fine."""
+    states = {one.state for one in found}
+    if PlanState.HURTS in states:
+        return Verdict.MISMATCH
+    return Verdict.MATCH if states == {PlanState.FINE} else Verdict.INCONCLUSIVE
+
+
+def reasons(found: Sequence[JudgedPlans]) -> Iterator[str]:
+    """Yield why the verdict is no MATCH, by counts of digests."""
+    if not found:
+        yield "no statement of the capture has a plan"
+    for state in (PlanState.HURTS, PlanState.UNKNOWN):
+        count = sum(one.state is state for one in found)
+        if count:
+            yield f"{count:,} of {len(found):,} digests: {state}"
+
+
+def judge_plans(
+    plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits | None = None
+) -> JudgedPlans:
+    """Judge the plans of one digest.
+
+    Parameters
+    ----------
+    names
+        Database and table by the name that the statement uses, lower case all.
+    """
+    chosen = limits or PlanLimits()
+    doubts = list(_doubts(plans, names, target))
+    unsure = {table for table, _ in doubts}
+    found: dict[tuple[Harm, str], PlanFinding] = {}
+    for number, sample in enumerate(plans.samples):
+        source, aim = (sample.plans.get(side) for side in (Side.SOURCE, Side.TARGET))
+        if source is None or aim is None or source.plan is None or aim.plan is None:
+            continue
+        for one in _compared(source.plan, aim.plan, names, target, chosen):
+            # a plan made of guesses is no finding: with statistics it may be another one
+            if one.table not in unsure:
+                found.setdefault((one.harm, one.table), replace(one, sample=number))
+    for one in (*_varies(plans.samples), *_estimates(plans.samples, chosen)):
+        if not unsure:
+            found.setdefault((one.harm, one.table), one)
+    if plans.calls >= chosen.often:
+        found.update(((one.harm, one.table), one) for one in _uncached(plans.samples))
+    ordered = tuple(sorted(found.values(), key=lambda one: _ORDER.index(one.harm)))
+    return JudgedPlans(plans, ordered, tuple(dict.fromkeys(why for _, why in doubts)))
+
+
+def with_drift(judged: JudgedPlans, drift: PlanDrift, limits: PlanLimits | None = None) -> JudgedPlans:
+    """Return what was found with a changed plan named; it is a finding where it reads many more rows than before."""
+    chosen = limits or PlanLimits()
+    if drift.now <= max(chosen.small, chosen.more * drift.before):
+        return replace(judged, changed=str(drift))
+    remedy = "Compare both by EXPLAIN ANALYZE; hold the old one by CREATE GLOBAL BINDING if it is better."
+    return replace(
+        judged, findings=(*judged.findings, PlanFinding(Harm.CHANGED, "", str(drift), remedy)), changed=str(drift)
+    )
+
+
+def _doubts(
+    plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables
+) -> Iterator[tuple[str, str]]:
+    if plans.skipped:
+        yield "", plans.skipped
+    elif not plans.samples:
+        yield "", "no call of it can be explained"
+    for sample in plans.samples:
+        for side in (Side.SOURCE, Side.TARGET):
+            answer = sample.plans.get(side)
+            if answer is None or answer.plan is None:
+                yield "", f"no plan of the {side}: {'not asked' if answer is None else answer.reason}"
+        aim = sample.plans.get(Side.TARGET)
+        for access in aim.plan.accesses if aim is not None and aim.plan is not None else ():
+            name = names.get(access.table.lower())
+            if name is None:
+                yield access.table, f"which table {access.table} is cannot be told from the statement"
+                continue
+            known = target.statistics.get(name)
+            why = f"has statistics {access.statistics}" if access.statistics else ""
+            why = (known.missing if known is not None else "has no statistics") or why
+            if why:
+                yield access.table, f"{'.'.join(name)} {why}: {analyze(*name)}"
+
+
+def _compared(
+    source: QueryPlan, aim: QueryPlan, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits
+) -> Iterator[PlanFinding]:
+    total = source.read
+    for before, after in _pairs(source, aim):
+        read = after.estimated or 0.0
+        most = max(limits.small, total, limits.more * (before.estimated or 0.0))
+        if read > most and not before.path.whole:
+            yield _lost(before, after, names, target)
+    for one in aim.filters:
+        if one.read > max(limits.small, total / limits.more):
+            yield PlanFinding(
+                Harm.PUSHDOWN_LOST, "", f"{one.read:,.0f} rows come to TiDB to be filtered there by {one.condition}",
+                "Rewrite the condition by functions that the storage computes, or index what it computes.",
+            )  # fmt: skip
+
+
+def _pairs(source: QueryPlan, aim: QueryPlan) -> Iterator[tuple[TableAccess, TableAccess]]:
+    """Yield the accesses of one table on both sides: those of one name in their order."""
+    by_name: dict[str, list[TableAccess]] = defaultdict(list)
+    for one in source.accesses:
+        by_name[one.table.lower()].append(one)
+    for one in aim.accesses:
+        before = by_name[one.table.lower()]
+        if before:
+            yield (before.pop(0) if len(before) > 1 else before[0]), one
+
+
+def _lost(
+    before: TableAccess, after: TableAccess, names: Mapping[str, tuple[str, str]], target: TargetTables
+) -> PlanFinding:
+    name = names.get(after.table.lower(), ("", after.table))
+    indexes = target.indexes.get(name)
+    index = None if indexes is None else indexes.get(before.index.lower())
+    absent = indexes is not None and bool(before.index) and (index is None or not index.visible)
+    reason = f"the target reads {after}, the source {before}"
+    if absent:
+        remedy = f"Create index {before.index} of {'.'.join(name)} on the target as on the source."
+        reason = f"{reason}; index {before.index} is {'not' if index is None else 'invisible'} on the target"
+        return PlanFinding(Harm.INDEX_LOST, after.table, reason, remedy, index=before.index)
+    harm = Harm.FULL_SCAN if after.path.whole else Harm.INDEX_LOST
+    remedy = "Compare the types and collations of what is compared, and the statistics of its columns."
+    return PlanFinding(harm, after.table, reason, remedy, index=before.index)
+
+
+def _varies(samples: Sequence[SamplePlans]) -> Iterator[PlanFinding]:
+    shapes: dict[Side, dict[str, str]] = {Side.SOURCE: {}, Side.TARGET: {}}
+    for sample in samples:
+        for side, answer in sample.plans.items():
+            if answer.plan is not None:
+                shapes[side].setdefault(answer.plan.shape, sample.origin)
+    if len(shapes[Side.TARGET]) > 1 and len(shapes[Side.SOURCE]) == 1:
+        places, count = ", ".join(shapes[Side.TARGET].values()), len(shapes[Side.TARGET])
+        yield PlanFinding(
+            Harm.VARIES, "", f"{count} plans on the target and one on the source, by values: {places}",
+            "Hold the better plan by CREATE GLOBAL BINDING, or see whether statistics of the column help.",
+        )  # fmt: skip
+
+
+def _estimates(samples: Sequence[SamplePlans], limits: PlanLimits) -> Iterator[PlanFinding]:
+    for sample in samples:
+        aim = sample.plans.get(Side.TARGET)
+        for one in aim.plan.accesses if aim is not None and aim.plan is not None else ():
+            if one.actual is None or one.estimated is None:
+                continue
+            low, high = sorted((max(one.estimated, 1.0), max(one.actual, 1.0)))
+            if high >= limits.small and high >= low * limits.off:
+                yield PlanFinding(
+                    Harm.ESTIMATE, one.table,
+                    f"{one.estimated:,.0f} rows of {one.table} were estimated, {one.actual:,.0f} were read",
+                    "Take statistics of the columns in the condition, those of several together by STATS_EXTENDED.",
+                )  # fmt: skip
+
+
+def _uncached(samples: Sequence[SamplePlans]) -> Iterator[PlanFinding]:
+    for sample in samples:
+        aim = sample.plans.get(Side.TARGET)
+        if aim is not None and aim.uncached:
+            yield PlanFinding(
+                Harm.UNCACHED, "", f"every execution is planned anew: {aim.uncached}",
+                "Rewrite what cannot be cached; see what planning costs by the digest's parse and compile time.",
+            )  # fmt: skip
+            return

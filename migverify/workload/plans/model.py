@@ -1,0 +1,177 @@
+"""A query plan reduced to what decides how long a statement takes: how tables are read, and what comes above."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from migverify.model import Side
+
+
+class AccessPath(StrEnum):
+    """How the rows of one table are found."""
+
+    POINT = "unique lookup"
+    LOOKUP = "index lookup"  # by equal values, or by the rows of another table
+    RANGE = "index range"
+    MERGE = "index merge"
+    INDEX_SCAN = "whole index"
+    FULL_SCAN = "whole table"
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row, or every entry of an index, is read."""
+        return self in (AccessPath.INDEX_SCAN, AccessPath.FULL_SCAN)
+
+
+@dataclass(frozen=True, slots=True)
+class TableAccess:
+    """One table as a plan reads it.
+
+    Parameters
+    ----------
+    table
+        As the statement names it: its alias where it has one.
+    index
+        Empty where the table itself is read whole; ``PRIMARY`` for the primary key.
+    estimated, actual
+        Rows read in all, over all rows of the tables before it; None where the server does not tell.
+    size
+        Rows of the table as the server's statistics know them; None where the plan does not tell.
+    statistics
+        What the server says is missing of the table's statistics, empty where nothing is.
+    """
+
+    table: str
+    path: AccessPath
+    index: str = ""
+    estimated: float | None = None
+    actual: float | None = None
+    size: float | None = None
+    statistics: str = ""
+
+    @property
+    def how(self) -> str:
+        """The access in words, without numbers."""
+        return f"{self.path} {self.index} of {self.table}" if self.index else f"{self.path} {self.table}"
+
+    def __str__(self) -> str:
+        rows = [] if self.estimated is None else [f"about {self.estimated:,.0f} rows"]
+        rows += [] if self.actual is None else [f"{self.actual:,.0f} read"]
+        return f"{self.how} ({', '.join(rows)})" if rows else self.how
+
+
+@dataclass(frozen=True, slots=True)
+class RootFilter:
+    """A condition that TiDB checks itself, row by row, as the storage cannot: ``read`` rows come, ``kept`` are left."""
+
+    condition: str
+    read: float
+    kept: float
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """One plan. ``accesses`` are in the order of the plan, ``joins`` the kinds of join from the top down.
+
+    ``rows`` are what the statement is estimated to give, ``actual`` what it gave (EXPLAIN ANALYZE).
+    """
+
+    accesses: tuple[TableAccess, ...] = ()
+    joins: tuple[str, ...] = ()
+    sorts: int = 0
+    temporary: bool = False
+    rows: float | None = None
+    actual: float | None = None
+    filters: tuple[RootFilter, ...] = ()
+    pushed: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> float:
+        """Rows read in all, as estimated."""
+        return sum(one.estimated or 0.0 for one in self.accesses)
+
+    @property
+    def shape(self) -> str:
+        """What makes two plans the same plan: accesses, joins and sorts, without numbers."""
+        return self._told([one.how for one in self.accesses])
+
+    def __str__(self) -> str:
+        return self._told([str(one) for one in self.accesses])
+
+    def _told(self, parts: list[str]) -> str:
+        above = [*self.joins, *(["sort" if self.sorts == 1 else f"{self.sorts} sorts"] if self.sorts else [])]
+        return ", ".join([*parts, *above, *(["temporary table"] if self.temporary else [])]) or "no table"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAnswer:
+    """What one side answered to EXPLAIN: a plan, or the reason why there is none.
+
+    ``uncached`` is why TiDB's plan cache does not hold the prepared statement, empty where it does, or it is none.
+    """
+
+    plan: QueryPlan | None = None
+    reason: str = ""
+    uncached: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePlans:
+    """Both sides' plans of one call of a digest; ``origin`` is where the capture has it."""
+
+    origin: str
+    sql: bytes
+    plans: Mapping[Side, PlanAnswer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DigestPlans:
+    """The plans of a digest's samples. ``calls`` of the capture, ``seconds`` they took on the source, if known."""
+
+    digest: str
+    text: str
+    database: str
+    tables: tuple[str, ...]
+    calls: int
+    seconds: float | None
+    samples: tuple[SamplePlans, ...] = ()
+    skipped: str = ""
+
+
+class Harm(StrEnum):
+    """Kinds of findings, in the order of harm."""
+
+    FULL_SCAN = "full scan"
+    INDEX_LOST = "index lost"
+    PUSHDOWN_LOST = "pushdown lost"
+    CHANGED = "plan changed"
+    VARIES = "plan varies"
+    ESTIMATE = "estimate off"
+    UNCACHED = "plan not cached"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFinding:
+    """What will hurt about a digest on the target.
+
+    ``remedy`` is a statement or a next step; ``proved``: it was tried, and the target read a fraction of the rows.
+    ``index`` is the one that the source uses, ``sample`` the number of the sample that shows it.
+    """
+
+    harm: Harm
+    table: str
+    reason: str
+    remedy: str = ""
+    proved: bool = False
+    index: str = ""
+    sample: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return {
+            "harm": self.harm.value, "table": self.table, "reason": self.reason, "remedy": self.remedy,
+            "proved": self.proved, "index": self.index,
+        }  # fmt: skip

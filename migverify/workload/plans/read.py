@@ -1,0 +1,194 @@
+"""Asks both sides how they would run a capture's statements; nothing is executed, unless that was asked for.
+
+A session of each side is brought into the state of the call (database, modes, variables).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from migverify.db.session import Session, open_session
+from migverify.errors import MigverifyError, ReadError
+from migverify.model import Flavor, Side
+from migverify.workload.classify import classify
+from migverify.workload.plans import mysql, tidb
+from migverify.workload.plans.choose import Chosen, text_of
+from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
+from migverify.workload.plans.statistics import IndexColumns, Indexes, TargetTables, read_statistics
+from migverify.workload.replay.model import Call
+from migverify.workload.replay.reader import Limits
+from migverify.workload.replay.restore import restored, standing
+from migverify.workload.replay.safety import Leave, ReplayEndpoints, refusal
+from migverify.workload.replay.wire import ServerWire, open_wire, quoted
+from migverify.workload.state import SessionState
+
+_UNKNOWN_VARIABLE = 1193
+_LOADING = 20
+_SKIPS = "skip prepared plan-cache: "
+_LOADING_SECONDS = 0.3
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Sessions of both sides that explain; a connection is kept as long as the state of the calls is the same."""
+
+    sides: ReplayEndpoints
+    analyze: bool = False
+    seconds: float = 60.0
+    _wires: dict[Side, tuple[tuple[SessionState, bool, bool], ServerWire]] = field(default_factory=dict)
+
+    def explain(self, call: Call) -> SamplePlans:
+        """Return both sides' plans of one call; what a side refuses is its reason, never an error."""
+        text, plans = text_of(call), {}
+        if text is None:
+            raise ReadError(f"{call.origin}: {call.sql[:80]!r} has more or fewer values than parameters")
+        # EXPLAIN ANALYZE runs the statement: only what a replay that reads would ask may be run. A session that is
+        # read-only refuses to explain a write (1792); nothing else is explained in one that is not.
+        reads = not refusal(call, classify(call.sql, call.state.modes), Leave())
+        for side in self.sides.endpoints:
+            try:
+                wire = self._wire(side, standing(call.state), read_only=reads)
+                plan = self._plan(wire, side, text, runs=reads and self.analyze)
+                prepared = wire.flavor is Flavor.TIDB and call.parameters is not None
+                plans[side] = PlanAnswer(plan, uncached=self._uncached(wire, call) if prepared else "")
+            except MigverifyError as error:
+                plans[side] = PlanAnswer(reason=str(error))
+        return SamplePlans(call.origin, text, plans)
+
+    def target_plan(self, call: Call, text: bytes) -> QueryPlan:
+        """Return the target's plan of a text with a hint in a call's session; raises ReadError where it refuses."""
+        wire = self._wire(Side.TARGET, standing(call.state), read_only=True, bindings=False)
+        return self._plan(wire, Side.TARGET, text, runs=False)
+
+    def _plan(self, wire: ServerWire, side: Side, text: bytes, *, runs: bool) -> QueryPlan:
+        if wire.flavor is Flavor.TIDB:
+            how = b"EXPLAIN ANALYZE FORMAT='tidb_json' " if runs else b"EXPLAIN FORMAT='tidb_json' "
+            plan = tidb.read_plan(self._asked(wire, side, how + text))
+            for _ in range(_LOADING):
+                # TiDB loads statistics of columns when they are first wanted, and does not wait long for them
+                if not any(one.statistics.startswith("partial") for one in plan.accesses):
+                    break
+                time.sleep(_LOADING_SECONDS)
+                plan = tidb.read_plan(self._asked(wire, side, how + text))
+            return plan
+        if wire.flavor is Flavor.MARIADB:
+            raise ReadError("MariaDB's plans are not read")
+        return mysql.read_plan(self._asked(wire, side, b"EXPLAIN FORMAT=JSON " + text))
+
+    def _asked(self, wire: ServerWire, side: Side, sql: bytes) -> str:
+        answer = wire.command(sql)
+        if answer.unanswered:
+            self._close(side)
+            raise ReadError(answer.unanswered)
+        if not answer.ok:
+            raise ReadError(f"{answer.errno} {answer.message}")
+        if not answer.rows or answer.rows[0][0] is None:
+            raise ReadError("EXPLAIN gave no row")
+        return answer.rows[0][0].decode("utf-8", "replace")
+
+    def _uncached(self, wire: ServerWire, call: Call) -> str:
+        """Return why TiDB says that it does not cache the plan of a prepared statement; nothing is executed.
+
+        Some reasons are found when it is executed only: those are not seen here.
+        """
+        prepared = wire.command(b"PREPARE migverify_plan FROM " + quoted(call.sql, call.state.modes))
+        if not prepared.ok:
+            raise ReadError(f"PREPARE: {prepared.unanswered or prepared.message}")
+        warned = wire.command(b"SHOW WARNINGS")
+        wire.command(b"DEALLOCATE PREPARE migverify_plan")
+        if not warned.ok or warned.rows is None:
+            raise ReadError(f"SHOW WARNINGS: {warned.unanswered or warned.message}")
+        said = [(row[-1] or b"").decode("utf-8", "replace") for row in warned.rows]
+        return next((one.partition(_SKIPS)[2] for one in said if _SKIPS in one), "")
+
+    def _wire(self, side: Side, state: SessionState, *, read_only: bool, bindings: bool = True) -> ServerWire:
+        """Return a session; without ``bindings`` one whose hints count: a binding would take their place."""
+        known = self._wires.get(side)
+        if known is not None and known[0] == (state, read_only, bindings):
+            return known[1]
+        self._close(side)
+        endpoint = self.sides.endpoints[side]
+        wire = open_wire(endpoint, self.sides.secrets.get(endpoint.name), side, Limits(seconds=self.seconds))
+        self._wires[side] = ((state, read_only, bindings), wire)
+        own = tidb.NO_EVALUATION if wire.flavor is Flavor.TIDB else mysql.VERSION_1
+        more = (own,) if bindings else (own, tidb.NO_BINDINGS)
+        for command in (*restored(state, wire.flavor, read_only=read_only).commands, *more):
+            answer = wire.command(command)
+            if not answer.ok and not (command == own and answer.errno == _UNKNOWN_VARIABLE):
+                self._close(side)
+                said = answer.unanswered or f"{answer.errno} {answer.message}"
+                raise ReadError(f"{said}: {command.decode('utf-8', 'replace')}")
+        return wire
+
+    def _close(self, side: Side) -> None:
+        known = self._wires.pop(side, None)
+        if known is not None:
+            known[1].close()
+
+    def close(self) -> None:
+        """Close the sessions."""
+        for side in list(self._wires):
+            self._close(side)
+
+
+def explain(one: Chosen, explainer: Explainer) -> DigestPlans:
+    """Return the plans of a digest."""
+    meaning = one.meaning
+    database = next((call.state.database for call in one.samples if call.state.database), "") or ""
+    samples = tuple(explainer.explain(call) for call in one.samples)
+    return DigestPlans(
+        meaning.digest, meaning.text, database, meaning.shape.tables or (), one.calls, one.seconds, samples, one.skipped
+    )
+
+
+def table_names(plans: DigestPlans) -> Mapping[str, tuple[str, str]]:
+    """Return database and table by the name that the statement uses, all lower case; empty where it is not read."""
+    import sqlglot
+    from sqlglot import errors
+    from sqlglot import expressions as exp
+
+    found: dict[str, tuple[str, str]] = {}
+    for sample in plans.samples[:1]:
+        try:
+            trees = sqlglot.parse(sample.sql.decode("utf-8", "replace"), dialect="mysql")
+        except (errors.SqlglotError, RecursionError):
+            return {}
+        for tree in trees:
+            for table in tree.find_all(exp.Table) if tree is not None else ():
+                found[table.alias_or_name.lower()] = ((table.db or plans.database).lower(), table.name.lower())
+    return found
+
+
+def read_target(sides: ReplayEndpoints, databases: set[str]) -> TargetTables:
+    """Return what the target's catalog says of the tables of these databases."""
+    with _session(sides, Side.TARGET) as session:
+        statistics = read_statistics(session, databases) if session.flavor is Flavor.TIDB else {}
+        return TargetTables(statistics, read_indexes(session, databases))
+
+
+def read_source_indexes(sides: ReplayEndpoints, databases: set[str]) -> Indexes:
+    """Return the indexes of the source."""
+    with _session(sides, Side.SOURCE) as session:
+        return read_indexes(session, databases)
+
+
+def _session(sides: ReplayEndpoints, side: Side) -> Session:
+    endpoint = sides.endpoints[side]
+    return open_session(endpoint, sides.secrets.get(endpoint.name), side=side)
+
+
+def read_indexes(session: Session, databases: set[str]) -> Indexes:
+    """Return the indexes of the tables of these databases (lower case)."""
+    found: dict[tuple[str, str], dict[str, IndexColumns]] = {}
+    for row in session.query_named("SELECT * FROM information_schema.STATISTICS"):
+        key = str(row["TABLE_SCHEMA"]).lower(), str(row["TABLE_NAME"]).lower()
+        if key[0] not in databases:
+            continue
+        column, index = row["COLUMN_NAME"], str(row["INDEX_NAME"]).lower()
+        indexes = found.setdefault(key, {})
+        told = f"({row.get('EXPRESSION')})" if column is None else str(column)
+        before = indexes[index].columns if index in indexes else ()
+        indexes[index] = IndexColumns((*before, told), row.get("IS_VISIBLE", "YES") == "YES")
+    return found

@@ -1,0 +1,88 @@
+"""What TiDB's optimizer knows of the tables: without statistics, or with old ones, a plan says nothing of the next one.
+
+``SHOW STATS_HEALTHY`` is 100 less the share of rows changed since ANALYZE; TiDB goes on using what is old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from migverify.db.session import Session
+from migverify.sql.quoting import quote_name, quote_text
+
+LEAST_HEALTH = 80
+"""Percent; below, the statistics of a table are stale. TiDB analyzes by itself below 50."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatistics:
+    """``rows`` and ``changed`` as TiDB counts them; ``health`` is None where the table was never analyzed."""
+
+    rows: int
+    changed: int
+    health: int | None
+
+    @property
+    def missing(self) -> str:
+        """Why a plan over this table cannot be judged, empty where it can."""
+        if self.health is None:
+            return "was never analyzed"
+        if self.health < LEAST_HEALTH:
+            return f"has stale statistics: {self.changed:,} changes since they were taken, {self.rows:,} rows"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexColumns:
+    """An index: its columns in their order, an expression in parentheses. An invisible one is kept and not used."""
+
+    columns: tuple[str, ...]
+    visible: bool = True
+
+
+Indexes = Mapping[tuple[str, str], Mapping[str, IndexColumns]]
+"""Indexes by database and table, then by name, lower case."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTables:
+    """What the target's catalog says, by database and table, lower case: statistics and indexes."""
+
+    statistics: Mapping[tuple[str, str], TableStatistics] = field(default_factory=dict)
+    indexes: Indexes = field(default_factory=dict)
+
+
+def read_statistics(session: Session, databases: Iterable[str]) -> Mapping[tuple[str, str], TableStatistics]:
+    """Return the statistics of TiDB's tables by database and table, lower case; partitions count together.
+
+    Raises ReadError where the user may not see them.
+    """
+    found: dict[tuple[str, str], TableStatistics] = {}
+    for database in sorted({one.lower() for one in databases}):
+        where = f"WHERE LOWER(db_name) = {quote_text(database)}"
+        health: dict[str, int] = {}
+        for row in session.query_named(f"SHOW STATS_HEALTHY {where}"):
+            table, percent = str(row["Table_name"]).lower(), int(row["Healthy"] or 0)
+            health[table] = min(percent, health.get(table, 100))
+        analyzed = _analyzed(session, where)
+        for row in session.query_named(f"SHOW STATS_META {where}"):
+            table = str(row["Table_name"]).lower()
+            before = found.get((database, table), TableStatistics(0, 0, None))
+            if row["Partition_name"] == "global":
+                continue
+            found[database, table] = TableStatistics(
+                before.rows + int(row["Row_count"] or 0), before.changed + int(row["Modify_count"] or 0),
+                health.get(table) if table in analyzed else None,
+            )  # fmt: skip
+    return found
+
+
+def _analyzed(session: Session, where: str) -> frozenset[str]:
+    """Return the tables with at least one histogram; a table has a line in STATS_META before anybody analyzed it."""
+    return frozenset(str(row["Table_name"]).lower() for row in session.query_named(f"SHOW STATS_HISTOGRAMS {where}"))
+
+
+def analyze(database: str, table: str) -> str:
+    """Return the statement that takes a table's statistics."""
+    return f"ANALYZE TABLE {quote_name(database)}.{quote_name(table)}"

@@ -1,0 +1,212 @@
+"""``workload plans`` on the real pair: planted faults of plans are found, what differs by design is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migverify.cli.main import run as run_command
+from migverify.model import Endpoint, Side
+from migverify.workload.model import Parameter
+from migverify.workload.plans.read import Explainer
+from migverify.workload.replay.model import Call
+from migverify.workload.replay.safety import ReplayEndpoints
+from migverify.workload.state import SessionState
+from tests.conftest import Databases
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.db
+
+ORDERS = (
+    "CREATE TABLE orders (id BIGINT NOT NULL PRIMARY KEY, customer INT NOT NULL, code VARCHAR(20) NOT NULL,"
+    " amount INT NOT NULL, KEY by_customer (customer), KEY by_code (code))"
+)
+CUSTOMERS = "CREATE TABLE customers (id INT NOT NULL PRIMARY KEY, name VARCHAR(20) NOT NULL, region INT NOT NULL)"
+DIGITS = (
+    "(SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6"
+    " UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)"
+)
+NUMBERS = f"SELECT a.d + 10*b.d + 100*c.d + 1000*e.d n FROM {DIGITS} a, {DIGITS} b, {DIGITS} c, {DIGITS} e"
+FILL = (
+    f"INSERT INTO orders SELECT n, n % 2000, CONCAT('k', n), n % 7 FROM ({NUMBERS}) x",
+    f"INSERT INTO customers SELECT n, CONCAT('c', n), n % 5 FROM ({NUMBERS}) x WHERE n < 200",
+)
+READ = "SELECT * FROM orders WHERE code = 'k{}'"
+HEAD = (
+    "# Time: 2026-01-02T03:04:{:02d}.000000Z\n# User@Host: app[app] @ [10.0.0.1]  Id: 7\n"
+    "# Query_time: 0.{:03d}000  Lock_time: 0.000000 Rows_sent: 1  Rows_examined: 1\nuse {};\nSET timestamp={};\n{};\n"
+)
+
+
+@pytest.fixture
+def shop(databases: Databases) -> Databases:
+    """Ten thousand orders of two hundred customers on both sides, with statistics."""
+    databases.both(f"USE `{databases.name}`", ORDERS, CUSTOMERS, *FILL, "COMMIT", "ANALYZE TABLE orders, customers")
+    return databases
+
+
+@pytest.fixture
+def asked(shop: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    """Capture statements, ask for their plans; the document, with the exit code."""
+    (tmp_path / "migverify.yaml").write_text(json.dumps({
+        "source": {"host": shop.pair.source.host, "port": shop.pair.source.port, "user": "root"},
+        "target": {"host": shop.pair.target.host, "port": shop.pair.target.port, "user": "root"},
+        "tables": {"include": [f"{shop.name}.*"]}, "store": f"sqlite:///{tmp_path}/store.db",
+    }))  # fmt: skip
+
+    def ask(*statements: str, more: tuple[str, ...] = (), again: bool = False) -> dict[str, Any]:
+        if not again:
+            log = "".join(
+                HEAD.format(number, 100 + number, shop.name, 1767323000 + number, one)
+                for number, one in enumerate(statements)
+            )
+            (tmp_path / "slow.log").write_text(log)
+            capture = ["workload", "capture", str(tmp_path / "slow.log"), "--out", str(tmp_path / "capture")]
+            assert run_command(capture) == 0
+        capsys.readouterr()
+        code = run_command(["workload", "plans", str(tmp_path / "capture"), "--config",
+                            str(tmp_path / "migverify.yaml"), "--accept-write-grants", "--json", *more])  # fmt: skip
+        out, err = capsys.readouterr()
+        assert out, err
+        return {"code": code, **json.loads(out)}
+
+    return ask
+
+
+def harms(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(one["harm"], one["table"]) for digest in found["digests"] for one in digest["findings"]]
+
+
+def test_plans_that_are_alike_match(asked: Callable[..., dict[str, Any]]) -> None:
+    """Lookups, ranges, a small table that is read whole on purpose, a join in another order, a write, a whole read."""
+    found = asked(
+        READ.format(1), "SELECT * FROM orders WHERE id BETWEEN 5 AND 9", "SELECT * FROM customers WHERE name = 'c7'",
+        "SELECT c.name, SUM(o.amount) FROM orders o JOIN customers c ON c.id = o.customer WHERE c.region = 3"
+        " GROUP BY c.name ORDER BY 2",
+        "UPDATE orders SET amount = 1 WHERE code = 'k5'", "SELECT COUNT(*) FROM orders WHERE amount > 3",
+    )  # fmt: skip
+    assert (found["code"], harms(found), [one["doubts"] for one in found["digests"]]) == (0, [], [[]] * 6)
+    assert all(set(one["plans"]) == {"source", "target"} for one in found["digests"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "statement", "harm", "remedy"),
+    [
+        pytest.param("ALTER TABLE orders DROP INDEX by_code", READ.format(1), "index lost",
+                     "ADD INDEX `by_code` (`code`) (tried", id="dropped index"),
+        pytest.param("ALTER TABLE orders ALTER INDEX by_code INVISIBLE", READ.format(1), "index lost",
+                     "ALTER INDEX `by_code` VISIBLE (tried", id="invisible"),
+        pytest.param(
+            "CREATE GLOBAL BINDING FOR SELECT * FROM orders WHERE code = 'x' USING"
+            " SELECT /*+ IGNORE_INDEX(orders, by_code) */ * FROM orders WHERE code = 'x'",
+            READ.format(1), "full scan",
+            "CREATE GLOBAL BINDING FOR SELECT * FROM orders WHERE code = 'x' USING", id="a binding that makes it worse",
+        ),
+        pytest.param(
+            "DROP TABLE orders; " + ORDERS.replace("customer INT", "customer VARCHAR(20)"),
+            "SELECT * FROM orders WHERE customer = 5", "full scan", "Compare the types", id="implicit conversion",
+        ),
+        pytest.param(
+            "DROP TABLE orders; " + ORDERS.replace("code VARCHAR(20)", "code VARCHAR(20) COLLATE utf8mb4_general_ci"),
+            "SELECT * FROM orders WHERE code > 'k9998' COLLATE utf8mb4_bin", "full scan", "Compare the types",
+            id="collation",
+        ),
+    ],
+)  # fmt: skip
+def test_a_planted_fault_is_found(
+    shop: Databases, asked: Callable[..., dict[str, Any]], fault: str, statement: str, harm: str, remedy: str
+) -> None:
+    shop.target(*fault.split("; "))
+    if "CREATE TABLE" in fault:
+        shop.target(FILL[0], "COMMIT")
+    shop.target("ANALYZE TABLE orders")
+    try:
+        found = asked(statement)
+        assert (found["code"], harms(found)) == (1, [(harm, "orders")]), found["digests"]
+        (one,) = found["digests"][0]["findings"]
+        assert (one["proved"], remedy in one["remedy"]) == ("Compare" not in remedy, True), one
+    finally:
+        if "BINDING" in fault:
+            shop.target("DROP GLOBAL BINDING FOR SELECT * FROM orders WHERE code = 'x'")
+
+
+def test_without_statistics_nothing_is_judged(shop: Databases, asked: Callable[..., dict[str, Any]]) -> None:
+    """Absent or stale: INCONCLUSIVE with the statement that takes them; then the plan is judged."""
+    shop.target("DROP STATS orders")
+    found = asked(READ.format(1))
+    assert (found["code"], harms(found)) == (3, [])
+    assert f"ANALYZE TABLE `{shop.name}`.`orders`" in found["digests"][0]["doubts"][0]
+    shop.target(f"ANALYZE TABLE `{shop.name}`.`orders`")
+    assert asked(again=True)["code"] == 0
+    # TiDB counts changes once a minute; what it would have written then is written here
+    number = shop.target(
+        "SELECT tidb_table_id FROM information_schema.tables"
+        f" WHERE table_schema = '{shop.name}' AND table_name = 'orders'"
+    )[0][0]
+    shop.target(
+        "UPDATE mysql.stats_meta SET modify_count = 6000, version = @@tidb_current_ts WHERE table_id = "
+        f"{number}", "COMMIT",
+    )  # fmt: skip
+    wait_for(
+        lambda: "6000" in str(shop.target("SHOW STATS_META WHERE table_name = 'orders'")), "the statistics", every=0.5
+    )
+    found = asked(again=True)
+    assert (found["code"], "stale" in found["digests"][0]["doubts"][0]) == (3, True)
+
+
+def test_a_changed_plan_is_named_with_what_changed_beneath(
+    shop: Databases, asked: Callable[..., dict[str, Any]]
+) -> None:
+    """Worse is a finding, better is told."""
+    assert asked(READ.format(1), READ.format(2))["code"] == 0
+    assert asked(again=True, more=("--since", "last"))["digests"][0]["changed"] == ""
+    shop.target("ALTER TABLE orders DROP INDEX by_code")
+    found = asked(again=True, more=("--since", "last"))
+    assert (found["code"], harms(found)) == (1, [("index lost", "orders"), ("plan changed", "")])
+    assert f"{shop.name}.orders lost index by_code" in found["digests"][0]["changed"]
+    shop.target("ALTER TABLE orders ADD INDEX by_code (code)", "ANALYZE TABLE orders")
+    found = asked(again=True, more=("--since", "last"))
+    assert (found["code"], harms(found)) == (0, [])
+    assert f"{shop.name}.orders has a new index by_code" in found["digests"][0]["changed"]
+
+
+def test_actual_rows_show_a_wrong_estimate(shop: Databases, asked: Callable[..., dict[str, Any]]) -> None:
+    """Two columns that depend on each other: TiDB multiplies their shares."""
+    shop.both(
+        "CREATE TABLE pairs (id INT NOT NULL PRIMARY KEY, a INT NOT NULL, b INT NOT NULL, c INT NOT NULL,"
+        " KEY ab (a, b))",
+        f"INSERT INTO pairs SELECT n, n % 2, n % 2, 0 FROM ({NUMBERS}) x", "COMMIT", "ANALYZE TABLE pairs",
+    )  # fmt: skip
+    shop.target("INSERT INTO pairs SELECT id + 100000, 7, 7, 1 FROM pairs LIMIT 1500", "COMMIT")
+    read = "SELECT * FROM pairs WHERE a = 7 AND b = 7"
+    found = asked(read, more=("--analyze",))
+    assert (found["code"], harms(found)) == (1, [("estimate off", "pairs")]), found
+    assert "1,500 were read" in found["digests"][0]["findings"][0]["reason"]
+
+
+def test_a_write_is_never_run(shop: Databases, asked: Callable[..., dict[str, Any]]) -> None:
+    """Not by --analyze either: EXPLAIN ANALYZE runs what it explains."""
+    found = asked("UPDATE orders SET amount = 1000 WHERE code = 'k5'", "DELETE FROM orders WHERE code = 'k6'",
+                  "SELECT * FROM orders WHERE code = 'k7' FOR UPDATE", more=("--analyze",))  # fmt: skip
+    assert found["code"] == 0, found
+    for ask in (shop.source, shop.target):
+        assert ask("COMMIT", "SELECT COUNT(*), MAX(amount) FROM orders") == [(10000, 6)]
+
+
+def test_why_the_plan_cache_cannot_hold_a_prepared_statement(shop: Databases) -> None:
+    """As the packets of a driver show it: text and values apart. Nothing is executed."""
+    endpoint = Endpoint("target", shop.pair.target.host, shop.pair.target.port, "root")
+    explainer = Explainer(ReplayEndpoints({Side.TARGET: endpoint}))
+    state = SessionState(database=shop.name)
+    found = []
+    for sql in (b"SELECT * FROM orders WHERE code = ?", b"SELECT @@version, o.* FROM orders o WHERE code = ?"):
+        call = Call("s", 1, sql, "d", state, parameters=(Parameter("text", b"k'5"),), command="execute")
+        answer = explainer.explain(call).plans[Side.TARGET]
+        found.append((answer.plan is not None, answer.reason, answer.uncached))
+    explainer.close()
+    assert found[0] == (True, "", "")
+    assert found[1] == (True, "", "query has user-defined variables is un-cacheable")
