@@ -70,7 +70,8 @@ def followed(
         write_config(folder, databases.pair, name, reverse=reverse, report={"values": True})
         write_rules(folder, name)
         copier.start()
-        time.sleep(WIDTH + 0.5)  # the first window must not begin before the feed
+        # A row on the border is looked for in the window before the first one: the feed must reach back to that.
+        time.sleep(2 * WIDTH + 0.5)
         try:
             yield fed
         finally:
