@@ -7,6 +7,7 @@ window: what was not recorded is done again, and doing it again gives the same r
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -105,6 +106,7 @@ class RuleWatch:
     _looked: float = -1e18
     _known_at: float = -1e18
     _pass: tuple[float, int, tuple[str, ...]] | None = None
+    _retried: Counter[str] = field(default_factory=Counter)
 
     # -- beginning -----------------------------------------------------------------------------------------------
 
@@ -326,7 +328,10 @@ class RuleWatch:
     def _look_back(self) -> bool:
         """Reopen closed windows whose rows are not those that were evaluated, or that were not read in full."""
         for state in [k for k in self.windows.values() if k.unread and not k.is_undone and k.window is not None]:
-            self._reopen(state, "it was not read in full")
+            # Without a pause between looks the watch is to end: what cannot be read would be read for ever.
+            if self.limits.recheck > 0 or self._retried[state.name] < self.rule.rereads:
+                self._retried[state.name] += self.limits.recheck == 0
+                self._reopen(state, "it was not read in full")
         for state in self._recent(self.limits.lookback):
             if state.window is None or state.is_undone or state.signature is None or self._rests(state):
                 continue

@@ -33,6 +33,8 @@ pytestmark = pytest.mark.db
 WIDTH = 3
 COLUMNS = "id BIGINT PRIMARY KEY, at DATETIME(6), amount DECIMAL(20,4), state ENUM('new','paid','void'), KEY (at)"
 MARKER = "name VARCHAR(64) NOT NULL PRIMARY KEY, number BIGINT NOT NULL, written DATETIME(6) NOT NULL"
+LATE = ("--lookback", "60", "--every", "2")
+"""A busy machine may take long between two statements of a test: rows that change after their window are still seen."""
 Lines = Callable[[bytes], list[bytes]]
 """What becomes of one line of the feed's file."""
 
@@ -68,7 +70,8 @@ def followed(
         write_config(folder, databases.pair, name, reverse=reverse, report={"values": True})
         write_rules(folder, name)
         copier.start()
-        time.sleep(WIDTH + 0.5)  # the first window must not begin before the feed
+        # A row on the border is looked for in the window before the first one: the feed must reach back to that.
+        time.sleep(2 * WIDTH + 0.5)
         try:
             yield fed
         finally:
@@ -117,7 +120,7 @@ class Writer(threading.Thread):
         self.number = 0
 
     def run(self) -> None:
-        while not self.halt.wait(0.02):
+        while not self.halt.wait(0.08):
             at = datetime.now(UTC).replace(tzinfo=None)
             number = self.number + 1
             self.fed.write(f"INSERT INTO {self.table} VALUES ({number}, '{at}', {number}.25, 'new')")
@@ -168,7 +171,7 @@ def test_a_healthy_changefeed_is_match_while_it_is_written_and_after(
         with Writer(fed, opened.name), Watching(tmp_path, "--since", since) as watching:
             status = watching.wait_for(lambda s: closed(s) >= 3 and s["verdict"] == "MATCH")
             watching.end()
-        assert all(rule["rows_source"] + rule["rows_target"] > 50 for rule in status["rules"]), status
+        assert all(rule["rows_source"] + rule["rows_target"] > 20 for rule in status["rules"]), status
         assert all(line["verdict"] != "MISMATCH" for line in watching.lines)
         until = now()
         fed.drain()
@@ -181,7 +184,7 @@ def test_a_healthy_changefeed_is_match_while_it_is_written_and_after(
 
 
 def test_a_row_that_was_altered_on_the_source_and_a_wrong_step_are_found(opened: Databases, tmp_path: Path) -> None:
-    with followed(opened, tmp_path) as fed, Watching(tmp_path) as watching:
+    with followed(opened, tmp_path) as fed, Watching(tmp_path, *LATE) as watching:
         with Writer(fed, opened.name) as writer:
             watching.wait_for(lambda s: closed(s) >= 2 and s["verdict"] == "MATCH")
             number = writer.number
@@ -212,7 +215,7 @@ def test_a_message_that_cannot_be_decoded_is_inconclusive(opened: Databases, tmp
                                   > status["rules"][0]["windows"].get("matched", 0))  # fmt: skip
         code, last = watching.end()
     assert (status["verdict"], later["verdict"], last["verdict"], code) == (*["INCONCLUSIVE"] * 3, 130)
-    assert "not evaluated: the changefeed of target" in reasons(last), reasons(last)
+    assert "the changefeed of target: " in reasons(last), reasons(last)
     assert len(list(DeadLetterFile(tmp_path / "dead.jsonl").read())) == 1
     assert kinds(tmp_path, "carried") == {}
 
@@ -222,14 +225,14 @@ def test_a_kill_neither_loses_nor_repeats_a_window(opened: Databases, tmp_path: 
         since = now()
         with Writer(fed, opened.name) as writer:
             for number in range(4):
-                with Watching(tmp_path, *(("--resume", "last") if number else ("--since", since))) as watching:
+                with Watching(tmp_path, *(("--resume", "last") if number else ("--since", since)), *LATE) as watching:
                     watching.wait_for(lambda s, least=number: closed(s) >= least)  # type: ignore[misc]
                     time.sleep(0.5 * number)
                     watching.end(signal.SIGKILL)
             lost = writer.number
             fed.drain()
             fed.write_old_side(f"UPDATE {opened.name}.pay SET amount=7 WHERE id={lost}")
-            with Watching(tmp_path, "--resume", "last") as watching:
+            with Watching(tmp_path, "--resume", "last", *LATE) as watching:
                 watching.wait_for(lambda s: found(s, "value mismatch") == 1)
                 watching.end(signal.SIGTERM)
     assert kinds(tmp_path, "carried") == {str(lost): "value mismatch"}
@@ -267,7 +270,7 @@ def test_the_messages_of_another_cluster_are_one_clear_error(opened: Databases, 
         code, status, _ = ended(tmp_path, "--since", since, "--once")
     assert (code, status["verdict"]) == (3, "INCONCLUSIVE")
     assert "ahead of the configured TiDB: the messages are those of another cluster" in reasons(status)
-    assert all(closed({"rules": [rule]}) == 0 for rule in status["rules"])
+    assert closed(status) == 0, "no window of rows is closed by the watermarks of another cluster"
 
 
 def test_a_timestamp_that_goes_back_is_one_clear_error(opened: Databases, tmp_path: Path) -> None:

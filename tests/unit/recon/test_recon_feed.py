@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -584,3 +585,36 @@ def test_a_layout_of_texts_has_no_character_sets() -> None:
     taker = change_rows._Taker(Relation("d", (read,), (RAW,), (), ()), read, table)
     event = Rows(Op.INSERT, table, table.packed([("0xff",)]), "t/0", 1, 1)
     assert [one.texts for one in taker.take(event, Begin("1", tso_position(1), 1.0))] == [(b"0xff",)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_one_after_the_other_hold_each_change_once(tmp_path: Path, seed: int) -> None:
+    """Two files with watermarks of their own, messages that come again behind them, and a last line that is cut."""
+    rng = random.Random(seed)
+    written: dict[int, float] = {}
+    lines: list[list[bytes]] = [[mark(0)], [mark(0)]]
+    sent: list[list[bytes]] = [[], []]
+    for second in range(1, 31):
+        for number in range(second * 10, second * 10 + rng.randrange(4)):
+            seconds = second - 1 + rng.random()
+            part = number % 2
+            line = message(number, seconds)
+            written[number] = float(f"{seconds:.3f}")
+            lines[part].append(line)
+            sent[part].append(line)
+            for _ in range(rng.randrange(3)):
+                lines[part].append(rng.choice(sent[part]))
+        for part in range(2):
+            if rng.random() < 0.8 or second == 30:
+                lines[part].append(mark(second))
+                lines[part] += [rng.choice(sent[part]) for _ in range(rng.randrange(3)) if sent[part]]
+    paths = [tmp_path / "p0.json", tmp_path / "p1.json"]
+    for path, part_lines in zip(paths, lines, strict=True):
+        path.write_bytes(b"".join(part_lines) + b'{"type": "INS')
+    feed = feed_of(tmp_path, files=[str(path) for path in paths])
+    found: list[str | None] = []
+    for start in range(3, 30, 3):
+        window = tuple(f"2026-11-27 12:00:{second:02}.000000" for second in (start, start + 3))
+        found += [row[0] for row in rows(feed, window=window)]  # type: ignore[arg-type]
+    assert sorted(found) == sorted(str(n) for n, seconds in written.items() if seconds >= 3)
+    assert not list(DeadLetterFile(tmp_path / "dead.jsonl").read())

@@ -453,6 +453,15 @@ def test_once_evaluates_what_is_due_and_ends() -> None:
     assert world.now < 230.0
 
 
+def test_once_ends_although_a_window_cannot_be_read() -> None:
+    world, store = World(now=200.0, gaps=("not evaluated: payments: no answer",)), FakeStore()
+    steady(world)
+    status = watching(world, store, start(store), limits=WatchLimits(recheck=0.0)).run(once=True, time_limit=600.0)
+    assert (status.final, status.verdict, status.reasons) == (True, Verdict.INCONCLUSIVE, ())
+    assert any("not evaluated: payments: no answer" in reason for reason in status.rules[0].reasons)
+    assert len(world.evaluated) == 3 * 3, "each window was read again as often as a difference is"
+
+
 def test_until_waits_for_the_windows_up_to_a_time() -> None:
     world, store = World(), FakeStore()
     steady(world)
