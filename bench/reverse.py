@@ -30,25 +30,25 @@ from migverify_lab.workload import Workload, WorkloadOptions, create
 DATABASE = "bench_reverse"
 MARKER = f"{DATABASE}.marker"
 ACCOUNTS = 2000
-ROWS_EACH = 20
-CONNECTIONS = 3
 COLUMNS = "name VARCHAR(64) NOT NULL PRIMARY KEY, number BIGINT NOT NULL, written DATETIME(6) NOT NULL"
 WATCH = (sys.executable, "-m", "migverify", "tables", "watch", "--reverse", "--json")
 
 
-def main(setting: Setting, rates: list[int], seconds: float) -> None:
+def main(setting: Setting, rates: list[int], seconds: float, connections: int, rows_each: int) -> None:
     """Run every rate once, and print the figures."""
     for rate in rates:
-        _one(setting, rate, seconds)
+        _one(setting, rate, seconds, connections, rows_each)
 
 
-def _one(setting: Setting, rate: int, seconds: float) -> None:
+def _one(setting: Setting, rate: int, seconds: float, connections: int, rows_each: int) -> None:
     with _fed(setting) as (fed, config):
         base = json.loads(_run("verify", config, "--engine", "local"))["run_id"]
         watch = subprocess.Popen([*WATCH, "--config", str(config), "--since", base], stdout=subprocess.PIPE, text=True)
         lines, peak = read_statuses(watch)
         load = Workload(
-            WorkloadOptions(fed.pair.target, DATABASE, rate, int(rate * seconds), CONNECTIONS, ROWS_EACH, ACCOUNTS, 1),
+            WorkloadOptions(
+                fed.pair.target, DATABASE, rate, int(rate * seconds), connections, rows_each, ACCOUNTS, seed=1
+            ),
             open_connection=fed.connect,
         )  # fmt: skip
         written = load.run()
@@ -62,10 +62,10 @@ def _one(setting: Setting, rate: int, seconds: float) -> None:
               f" diverged at any time {sum(t['diverged'] for one in lines for t in one['tables'])}")  # fmt: skip
         watch.terminate()
         watch.wait()
-        _backlog(config, base)
+        _backlog(config, base, written.changes)
 
 
-def _backlog(config: Path, base: str) -> None:
+def _backlog(config: Path, base: str, changes: int) -> None:
     began = time.monotonic()
     command = [*WATCH, "--config", str(config), "--since", base, "--until-drained"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
@@ -73,9 +73,10 @@ def _backlog(config: Path, base: str) -> None:
         _, status, usage = os.wait4(watch.pid, 0)
         watch.returncode = os.waitstatus_to_exitcode(status)
     wall, last = time.monotonic() - began, lines[-1]
-    images = sum(t["images"] for t in last["tables"])
-    print(f"  backlog: {images:,} row images in {wall:.1f} s with process start ({images / wall:,.0f}/s) ->"
-          f" {last['verdict']}; CPU {usage.ru_utime + usage.ru_stime:.1f} s, {peak[0]:.0f} MB")  # fmt: skip
+    images, used = sum(t["images"] for t in last["tables"]), usage.ru_utime + usage.ru_stime
+    print(f"  backlog: {changes:,} row changes ({images:,} images) in {wall:.1f} s with process start"
+          f" ({changes / wall:,.0f}/s; {changes / used:,.0f} for each CPU second) -> {last['verdict']};"
+          f" {peak[0]:.0f} MB")  # fmt: skip
 
 
 @contextmanager
@@ -87,7 +88,7 @@ def _fed(setting: Setting) -> Iterator[tuple[ReverseFeed, Path]]:
     with (
         tempfile.TemporaryDirectory() as folder,
         feed(LabServers(source, target), Path(folder, "feed"), tables=[f"{DATABASE}.*"], polled=[MARKER],
-             full_types=True, name="bench-reverse") as fed,
+             full_types=True, name=f"bench-reverse-{Path(folder).name}") as fed,
     ):  # fmt: skip
         yield fed, _config(Path(folder), setting, fed)
 
@@ -119,5 +120,7 @@ if __name__ == "__main__":
     add_arguments(parser)
     parser.add_argument("--rates", type=int, nargs="*", default=[1000])
     parser.add_argument("--load-seconds", type=float, default=30.0)
+    parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--rows-each", type=int, default=100, help="row changes of a transaction (default 100)")
     asked = parser.parse_args()
-    main(open_setting(asked), asked.rates, asked.load_seconds)
+    main(open_setting(asked), asked.rates, asked.load_seconds, asked.connections, asked.rows_each)

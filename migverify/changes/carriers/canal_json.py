@@ -8,14 +8,14 @@ columns (TiCDC) or the changed ones only (Canal, ``content-compatible``, ``only-
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import ClassVar, NamedTuple
 
 from migverify.changes.carriers import column_text as texts
-from migverify.changes.carriers import exact_json
+from migverify.changes.carriers import exact_json, lazy
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
@@ -30,7 +30,7 @@ from migverify.changes.carriers.base import (
 )
 from migverify.changes.carriers.column_text import ColumnType
 from migverify.changes.carriers.exact_json import Json
-from migverify.changes.carriers.lazy import SEPARATOR, ColumnCut, LazyAfterImages, LazyTable, is_integer, is_timestamp
+from migverify.changes.carriers.lazy import SEPARATOR, LazyAfterImages, LazyTable
 from migverify.changes.model import DecodedTable, Op, Rows
 from migverify.model import Flavor
 
@@ -41,24 +41,35 @@ _STATEMENTS = frozenset(
 _INTEGER_SQL_TYPES = frozenset({4, -7, 5, -5, -6})  # java.sql.Types: the value of ENUM and SET is a number then
 
 
-_NUMBERS, _BETWEEN, _MIDDLE, _OLD = b'"es":', b',"ts":', b',"sql":', b'"old":'
-_NO_OLD, _DATA, _SEVERAL = b'null,"data":[{', b'}],"data":[{', b'},{"'
-_END, _DIGITS = b'}],"_tidb":{"commitTs":', b"0123456789"
-_REST = b'null,"data":null,"_tidb":null}'
-_NAMES = ["id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "sql", "sqlType", "mysqlType", "old",
-          "data", "_tidb"]  # fmt: skip
-_USUAL = len('"es":1639633141221,"ts":1639633142960')
-_MOST_TEMPLATES = 10_000
+_NUMBERS, _MIDDLE = b'"es":', b',"sql":'
+_TIMES = rb'"es":%s,"ts":%s' % (lazy.TIMESTAMP, lazy.TIMESTAMP)
+_COMMIT = rb',"_tidb":\{"commitTs":(%s)\}\}\Z' % lazy.TIMESTAMP
+_NAMES = ["id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "sql", "sqlType", "mysqlType"]
 _new = tuple.__new__  # as the call of a named tuple, and three times as fast
 
 
 class _MessageTemplate(NamedTuple):
-    """What is equal in all messages of one operation on a table."""
+    """What is equal in all messages of one operation on a table.
 
-    middle: bytes
+    ``match`` matches them from ``es`` on; ``row`` and ``old`` are the groups of the row and of the row before, each
+    followed by those of its key. ``known`` is what it was made of.
+    """
+
+    match: Callable[[bytes, int], re.Match[bytes] | None]
     op: Op
+    row: int
+    old: int | None
     table: LazyTable
     after: LazyTable
+    known: _Surroundings
+
+
+class _Surroundings(NamedTuple):
+    """The text between the numbers and the rows, whether ``old`` comes before ``data``, and the row's columns."""
+
+    middle: bytes
+    old_first: bool
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,9 @@ class CanalJson(Parser):
     time_zone: tzinfo | None = None
     flavor: Flavor = Flavor.TIDB
     keys_only: bool = False
-    templates: dict[bytes, _MessageTemplate] = field(default_factory=dict, init=False, repr=False, compare=False)
+    templates: lazy.Kinds[bytes, _MessageTemplate] = field(
+        default_factory=lazy.Kinds, init=False, repr=False, compare=False
+    )
     shortest: list[int] = field(default_factory=lambda: [0], init=False, repr=False, compare=False)
 
     def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
@@ -122,70 +135,83 @@ class CanalJson(Parser):
     def row(
         self, key: bytes | None, value: bytes | None, topic: str, partition: int, offset: int
     ) -> CarriedRow | None:  # fmt: skip
-        """Cut the row out of a message that differs from a known one in its numbers and values only."""
+        """Return the row of a message that differs from a known one in its numbers and values only."""
         del key
         if not self.templates or value is None:
             return None
         numbers = value.find(_NUMBERS, self.shortest[0])
-        known = self.templates.get(value[:numbers])
-        if known is None:
+        template = self.templates.get(value[:numbers])
+        if template is None:
             return None
-        middle = numbers + _USUAL
-        if not value.startswith(known.middle, middle):
-            middle = value.find(_MIDDLE, numbers)
-        end = value.rfind(_END)
-        commit = value[end + len(_END) : -2]
-        if (
-            not value.startswith(known.middle, middle)
-            or value[numbers + len(_NUMBERS) : middle].translate(None, _DIGITS) != _BETWEEN
-            or not value.endswith(b"}}")
-            or not is_timestamp(commit)
-        ):
+        match = template.match(value, numbers)
+        if match is None:
             return None
-        at, table, rows = middle + len(known.middle), known.table, 1
-        if value.startswith(_NO_OLD, at):
-            images = value[at + len(_NO_OLD) - 1 : end + 1]
-            table = known.after if known.op is Op.UPDATE else table
-        else:
-            split, rows = value.find(_DATA, at, end), 2
-            if known.op is not Op.UPDATE or split < 0 or not value.startswith(b"[{", at):
-                return None
-            images = value[at + 1 : split + 1] + SEPARATOR + value[split + len(_DATA) - 1 : end + 1]
-        if images.count(b"}") != rows and _SEVERAL in images:
+        groups = match.groups()
+        table, at = template.table, template.row + 1
+        key_texts = groups[at : at + len(table.key)]
+        images = table.image(groups[at - 1], key_texts)
+        if template.old is not None and images is not None:
+            old = groups[template.old]
+            if old is None:
+                table = template.after
+            else:
+                old_image = table.old_image(old, groups[template.old + 1 :], key_texts)
+                images = None if old_image is None else old_image + SEPARATOR + images
+        if images is None:
             return None
-        if images.count(SEPARATOR) != rows - 1 or not table.has_keys(images):
-            return None
-        return _new(CarriedRow, (int(commit), table, known.op, images, topic, partition, offset))
+        return _new(CarriedRow, (int(groups[-1]), table, template.op, images, topic, partition, offset))
 
     def learn(self, message: CarrierMessage, item: Carried) -> bool:
         """Learn what surrounds the numbers and values of a message."""
         value, event = message.value or b"", item.event
         numbers = value.find(_NUMBERS)
         middle = value.find(_MIDDLE, numbers)
-        old = value.find(_OLD, middle)
-        if not self.keys_only or not isinstance(event, Rows) or min(numbers, middle, old) < 0:
+        ends = {value.find(b'},"old":', middle): True, value.find(b'},"data":', middle): False}
+        ends.pop(-1, None)
+        if not self.keys_only or not isinstance(event, Rows) or min(numbers, middle) < 0 or not ends:
             return False
-        head, middle_text = value[:numbers], value[middle : old + len(_OLD)]
+        names = tuple(column.name for column in event.table.columns)
+        around = _Surroundings(value[middle : min(ends) + 1], ends[min(ends)], names)
+        head = value[:numbers]
+        known = self.templates.get(head)
+        if item.key is None or (known is not None and known.known == around):
+            return False  # it is this message that is unusual
+        if not self.templates.is_frequent(head):
+            return False
         try:
-            body = exact_json.load(b"".join((head, _NUMBERS, b"1", _BETWEEN, b"1", middle_text, _REST)))
+            body = exact_json.load(b"".join((head, b'"es":1,"ts":1', around.middle, b"}")))
             columns = self._columns(event.table.name, body)
         except UndecodableError:
             return False
-        if list(body) != _NAMES or item.key is None or not set(dict(item.key)) <= set(columns):
+        if list(body) != _NAMES or not set(names) <= set(columns):
             return False
-        cells = {name: _cell(name, column, self) for name, column in columns.items()}
-        layout = DecodedTable.of(event.table.database, event.table.table, tuple(columns), dict(item.key))
-
-        def exact(row: bytes) -> Image:
-            return self._image(exact_json.load(row), columns)
-
-        if len(self.templates) >= _MOST_TEMPLATES:
-            self.templates.clear()
-        table = LazyTable.lazy(layout, cells, exact, pairs=event.op is Op.UPDATE)
-        after = LazyAfterImages.lazy(layout, cells, exact, pairs=False)
         self.shortest[0] = min(len(head), self.shortest[0]) if self.templates else len(head)
-        self.templates[head] = _MessageTemplate(middle_text, event.op, table, after)
+        layout = DecodedTable.of(event.table.database, event.table.table, names, dict(item.key))
+        self.templates.learn(head, self._template(layout, columns, event.op, around))
         return True
+
+    def _template(
+        self, layout: DecodedTable, columns: dict[str, _Column], op: Op, around: _Surroundings
+    ) -> _MessageTemplate:  # fmt: skip
+        keys = {layout.columns[place].name for place in layout.key}
+        parts = [_part(name, columns[name], self, is_key=name in keys) for name in around.names]
+        pairs = op is Op.UPDATE
+        old = rb',"old":(?:null|\[%s\])' % lazy.old_row_pattern(parts) if pairs else rb',"old":null'
+        data = rb',"data":\[%s\]' % lazy.row_pattern(parts)
+        both = (old, data) if around.old_first else (data, old)
+        match = re.compile(b"".join((_TIMES, re.escape(around.middle), *both, _COMMIT))).match
+        first, second = 0, 1 + len(keys)
+        row_at, old_at = (second, first) if pairs and around.old_first else (first, second)
+
+        def exact(row: bytes, wanted: Sequence[str]) -> Image:
+            body = exact_json.load(row)
+            return self._image({name: body[name] for name in wanted if name in body}, columns)
+
+        converts = [part.convert for part in parts if part.key]
+        return _MessageTemplate(
+            match, op, row_at, old_at if pairs else None, LazyTable.lazy(layout, converts, exact, pairs=pairs),
+            LazyAfterImages.lazy(layout, converts, exact, pairs=False), around,
+        )  # fmt: skip
 
     def _rows(self, head: MessageHead, op: Op, body: dict[str, Json]) -> Iterator[CarriedItem]:
         columns = self._columns(head.name, body)
@@ -240,21 +266,14 @@ class _Column:
     sql_type: int | None
 
 
-def _cell(name: str, column: _Column, parser: CanalJson) -> ColumnCut:
-    plain = column.kind.base in texts.INTEGERS and not column.kind.zerofill
-
-    def convert(raw: bytes) -> str | None:
-        if plain and is_integer(raw):
-            return raw.decode("ascii")
-        if b"\\" in raw:
-            return None
-        try:
-            return parser.text(raw.decode("utf-8"), column)
-        except UnicodeDecodeError as error:
-            raise UndecodableError(f"{column.name} is not UTF-8") from error
-
-    spelled = json.dumps(name, ensure_ascii=False).encode()
-    return ColumnCut(spelled + b":", spelled + b':"', b'"', convert)
+def _part(name: str, column: _Column, parser: CanalJson, *, is_key: bool) -> lazy.MessageColumn:
+    """Return how a column is written in a row: every value is a string or null."""
+    head = lazy.quoted(name) + b":"
+    if not is_key:
+        return lazy.MessageColumn(head, lazy.STRING)
+    if column.kind.base in texts.INTEGERS and not column.kind.zerofill:
+        return lazy.MessageColumn(head, lazy.STRING, key=b'"%s"' % lazy.INTEGER)
+    return lazy.MessageColumn(head, lazy.STRING, key=lazy.PLAIN, convert=lambda value: parser.text(value, column))
 
 
 def _images(

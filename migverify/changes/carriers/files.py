@@ -40,6 +40,8 @@ LONGEST = 256 * 1024 * 1024
 """Most bytes of one message: beyond, the file is damaged or something else."""
 
 _LENGTH = 8
+_READ = 1 << 20
+"""Bytes that are read of a file at once."""
 _DATA_FILE = re.compile(r"CDC(\d+)\.json\Z")
 _CREATE_TABLE = re.compile(r"\s*CREATE\s+TABLE\b", re.IGNORECASE)
 _PARTITION_FILE = re.compile(r"(|.*[-_.])([0-9]{1,4})(\.[^0-9]*)\Z")
@@ -426,24 +428,28 @@ class _GrowingFiles:
 
 def json_lines(path: Path, following: bool) -> Iterator[Parts | Reject | AtEnd]:
     r"""Yield each line that is not empty as a message; lines end in ``\n`` or ``\r\n``."""
-    topic, number, line = str(path), 0, b""
+    topic, number, rest = str(path), 0, b""
     with path.open("rb") as file:
         while True:
-            more = file.readline(LONGEST + 1)
+            # As much as there is: a long line is not put together again and again.
+            more = file.read(min(max(_READ, len(rest)), LONGEST + 1 - len(rest)))
             if not more and not following:
+                if stripped := rest.strip():
+                    yield None, stripped
                 return
-            line = line + more if line else more
-            if len(line) > LONGEST:
+            *lines, rest = (rest + more).split(b"\n")
+            if not more and _is_whole(rest):
+                lines, rest = [rest], b""
+            for line in lines:
+                if stripped := line.strip():
+                    yield None, stripped
+                    number += 1
+            if len(rest) > LONGEST:
                 yield Reject(f"a line of more than {LONGEST} bytes", MessagePosition(topic, 0, number), None, None)
                 return
-            if following and not line.endswith(b"\n") and not (more and _is_whole(line)):
+            if not more and not lines:
                 _refuse_another(path, file)
-                yield AtEnd.CUT if line.strip() else AtEnd.WHOLE
-                continue
-            if stripped := line.strip():
-                yield None, stripped
-                number += 1
-            line = b""
+                yield AtEnd.CUT if rest.strip() else AtEnd.WHOLE
 
 
 def _is_whole(line: bytes) -> bool:

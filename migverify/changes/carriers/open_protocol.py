@@ -7,15 +7,14 @@ a changefeed that writes no old values sends an update as ``u`` alone, as an ins
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import ClassVar, NamedTuple
 
 from migverify.changes.carriers import column_text as texts
-from migverify.changes.carriers import exact_json
+from migverify.changes.carriers import exact_json, lazy
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
@@ -30,7 +29,7 @@ from migverify.changes.carriers.base import (
 )
 from migverify.changes.carriers.column_text import ColumnType
 from migverify.changes.carriers.exact_json import Json, Number
-from migverify.changes.carriers.lazy import SEPARATOR, ColumnCut, Convert, LazyTable, is_integer, is_timestamp
+from migverify.changes.carriers.lazy import SEPARATOR, LazyTable, is_timestamp
 from migverify.changes.carriers.recognition import OPEN_PROTOCOL_HEAD
 from migverify.changes.model import DecodedTable, Op, Rows
 from migverify.model import Flavor
@@ -53,20 +52,18 @@ _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8}
 _SIMPLE = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, "'": 39, '"': 34}
 
 
-_KEY, _VALUE, _BEFORE = b'{"ts":', b',"v":', b'},"p":{'
-_TYPE, _HANDLE_MARK = b'"t":', b'"h":true'
+_KEY, _VALUE = b'{"ts":', b',"v":'
 _SHAPES = {b'{"u":': Op.INSERT, b'{"d":': Op.DELETE}
-_MOST_TEMPLATES = 10_000
 _new = tuple.__new__  # as the call of a named tuple, and three times as fast
 
 
 class _EventTemplate(NamedTuple):
-    """What is equal in all messages of one table: its columns, and how many of them are of the key."""
+    """What is equal in all messages of one shape and table, ``known``, and a pattern of their values."""
 
+    match: Callable[[bytes, int], re.Match[bytes] | None]
     table: LazyTable
     pairs: LazyTable
-    columns: int
-    handles: int
+    known: tuple[bytes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +74,9 @@ class OpenProtocol(Parser):
     types: Types = field(default_factory=dict)
     time_zone: tzinfo | None = None
     keys_only: bool = False
-    templates: dict[bytes, _EventTemplate] = field(default_factory=dict, init=False, repr=False, compare=False)
+    templates: lazy.Kinds[tuple[bytes, bytes], _EventTemplate] = field(
+        default_factory=lazy.Kinds, init=False, repr=False, compare=False
+    )
 
     def decode(self, message: CarrierMessage) -> Iterator[CarriedItem]:
         """Yield everything that the batch of one message holds."""
@@ -98,35 +97,32 @@ class OpenProtocol(Parser):
     def row(
         self, key: bytes | None, value: bytes | None, topic: str, partition: int, offset: int
     ) -> CarriedRow | None:  # fmt: skip
-        """Cut the row out of a message of one event that is like a known one; its columns must be as many as there."""
+        """Return the row of a message of one event that differs from a known one in its numbers and values only."""
         if not self.templates or key is None or value is None or not key.startswith(_KEY, 16):
             return None
-        rest = key.find(b",", 16)
-        known = self.templates.get(key[rest:])
+        rest, shape = key.find(b",", 16), value[8:13]
+        template = self.templates.get((key[rest:], shape))
         commit = key[16 + len(_KEY) : rest]
         if (
-            known is None
+            template is None
             or not is_timestamp(commit)
             or key[:8] != OPEN_PROTOCOL_HEAD
             or _size(key, 8) != len(key) - 16
             or _size(value, 0) != len(value) - 8
-            or not value.endswith(b"}}}")
-            or b"\n" in value
         ):
             return None
-        op = _SHAPES.get(value[8:13])
-        if op is None:
+        match = template.match(value, 8)
+        if match is None:
             return None
-        split = value.find(_BEFORE) if op is Op.INSERT else -1
-        if split < 0:
-            images, table = value[13:-1], known.table
-        else:
-            op, table = Op.UPDATE, known.pairs
-            images = value[split + len(_BEFORE) - 1 : -1] + SEPARATOR + value[13 : split + 1]
-        count = 1 if split < 0 else 2
-        if images.count(_TYPE) != known.columns * count or images.count(_HANDLE_MARK) != known.handles * count:
-            return None
-        if not table.has_keys(images):
+        op, table, groups = _SHAPES[shape], template.table, match.groups()
+        count = len(table.key)
+        key_texts, old = groups[1 : count + 1], groups[count + 1] if op is Op.INSERT else None
+        images = table.image(groups[0], key_texts)
+        if old is not None and images is not None:
+            op, table = Op.UPDATE, template.pairs
+            old_image = table.old_image(old, groups[count + 2 :], key_texts)
+            images = None if old_image is None else old_image + SEPARATOR + images
+        if images is None:
             return None
         return _new(CarriedRow, (int(commit), table, op, images, topic, partition, offset))
 
@@ -139,55 +135,57 @@ class OpenProtocol(Parser):
             self.templates.clear()
             return False
         keys, values = split_keys(key), list(split_batch(value, "the value"))
-        rest = key.find(b",", 16)
+        rest, shape = key.find(b",", 16), value[8:13]
         if len(keys) != 1 or len(values) != 1 or item.key is None or not key.startswith(_KEY, 16) or rest < 0:
             return False
-        if list(exact_json.load(keys[0])) != ["ts", "scm", "tbl", "t"]:
+        if list(exact_json.load(keys[0])) != ["ts", "scm", "tbl", "t"] or shape not in _SHAPES:
             return False
         body = exact_json.load(values[0])
-        row, name = body.get("d") or body["u"], event.table.name
-        if "p" in row:  # its name would look like the row before
+        row = body.get("d") or body["u"]
+        heads = _heads(values[0], row)
+        known = self.templates.get((key[rest:], shape))
+        if not heads or (known is not None and known.known == heads):
+            return False  # it is this message that is unusual
+        if not self.templates.is_frequent((key[rest:], shape)):
             return False
-        cells = {}
-        for column, part in row.items():
-            spelled = json.dumps(column, ensure_ascii=False).encode() + b":"
-            start = values[0].find(spelled + b"{")
-            end = values[0].find(_VALUE, start)
-            if start < 0 or end < 0:
-                return False
-            head = values[0][start : end + len(_VALUE)]
-            quote = b'"' if isinstance(part.get("v"), str) else b""
-            convert = self._convert(part, f"{name}.{column}", self.types.get(name, {}).get(column))
-            cells[column] = ColumnCut(spelled + b"{", head + quote, quote or b"}", convert)
         layout = DecodedTable.of(event.table.database, event.table.table, tuple(row), dict(item.key))
-        images = values[0][5:-1].partition(_BEFORE)[0]
-
-        def exact(raw: bytes) -> Image:
-            return self._image(name, exact_json.mapping(exact_json.load(raw), "the row"))
-
-        if len(self.templates) >= _MOST_TEMPLATES:
-            self.templates.clear()
-        single, pairs = (LazyTable.lazy(layout, cells, exact, pairs=two) for two in (False, True))
-        counts = images.count(_TYPE), images.count(_HANDLE_MARK)
-        self.templates[key[rest:]] = _EventTemplate(single, pairs, *counts)
+        self.templates.learn((key[rest:], shape), self._template(layout, row, shape, heads))
         return True
 
-    def _convert(self, column: dict[str, Json], what: str, declared: str | None) -> Convert:
-        """Return how the bytes of a value become its text: of plain integers and of strings."""
-        integer = declared is None and _BASES.get(exact_json.integer(column.get("t"), "t")) in texts.INTEGERS
-        is_text = isinstance(column.get("v"), str)
+    def _template(
+        self, layout: DecodedTable, row: dict[str, Json], shape: bytes, heads: tuple[bytes, ...]
+    ) -> _EventTemplate:  # fmt: skip
+        keys = {layout.columns[place].name for place in layout.key}
+        parts = [
+            self._column(layout.name, name, part, head, is_key=name in keys)
+            for (name, part), head in zip(row.items(), heads, strict=True)
+        ]
+        old = rb'(?:,"p":%s)?' % lazy.old_row_pattern(parts) if _SHAPES[shape] is Op.INSERT else b""
+        pattern = re.compile(b"%s%s%s%s" % (re.escape(shape), lazy.row_pattern(parts), old, rb"\}\Z"))
 
-        def convert(raw: bytes) -> str | None:
-            if integer and is_integer(raw):
-                return raw.decode("ascii")
-            if not is_text or b"\\" in raw:
-                return None
-            try:
-                return self._text(column | {"v": raw.decode("utf-8")}, what, declared)
-            except UnicodeDecodeError as error:
-                raise UndecodableError(f"{what} is not UTF-8") from error
+        def exact(raw: bytes, wanted: Sequence[str]) -> Image:
+            body = exact_json.load(raw)
+            return self._image(layout.name, {name: body[name] for name in wanted if name in body})
 
-        return convert
+        converts = [part.convert for part in parts if part.key]
+        single, pairs = (LazyTable.lazy(layout, converts, exact, pairs=two) for two in (False, True))
+        return _EventTemplate(pattern.match, single, pairs, heads)
+
+    def _column(
+        self, table: str, name: str, part: dict[str, Json], head: bytes, *, is_key: bool
+    ) -> lazy.MessageColumn:  # fmt: skip
+        """Return how a column is written; ``part`` is that of a message that was decoded whole."""
+        declared, what = self.types.get(table, {}).get(name), f"{table}.{name}"
+        if not is_key:
+            return lazy.MessageColumn(head, lazy.VALUE, b"}")
+        has_zeros = declared is not None and texts.parse_type(declared, Flavor.TIDB).zerofill
+        if not has_zeros and _BASES.get(exact_json.integer(part.get("t"), "t")) in texts.INTEGERS:
+            return lazy.MessageColumn(head, lazy.VALUE, b"}", lazy.INTEGER)
+
+        def convert(value: str) -> str | None:
+            return self._text(part | {"v": value}, what, declared)
+
+        return lazy.MessageColumn(head, lazy.VALUE, b"}", lazy.PLAIN, convert)
 
     def _event(self, message: CarrierMessage, index: int, key: dict[str, Json], value: bytes) -> CarriedItem:
         commit = exact_json.timestamp(key.get("ts"), "ts")
@@ -254,6 +252,18 @@ class OpenProtocol(Parser):
         else:
             raw = exact_json.integer(value, what) if code in _AS_INTEGERS else exact_json.text(value, what)
         return texts.value_text(raw, kind, what, Flavor.TIDB, self.time_zone)
+
+
+def _heads(value: bytes, row: dict[str, Json]) -> tuple[bytes, ...]:
+    """Return what is before the value of each column, as it is written; nothing where that is not found."""
+    heads, end = [], 0
+    for name in row:
+        start = value.find(lazy.quoted(name) + b":{", end)
+        end = value.find(_VALUE, start) + len(_VALUE)
+        if start < 0 or end < start:
+            return ()
+        heads.append(value[start:end])
+    return tuple(heads)
 
 
 def _size(raw: bytes, at: int) -> int:

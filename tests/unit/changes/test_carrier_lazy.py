@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from migverify.changes.carriers.base import (
     Reject,
 )
 from migverify.changes.carriers.canal_json import CanalJson
+from migverify.changes.carriers.lazy import FEWEST
 from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.decode import decoder
 from migverify.changes.model import AfterImages, Op, Rows
@@ -31,11 +33,14 @@ TEXT = st.text(st.sampled_from('a"\\:{},[]}\n\u2028éid <\x07"},{"id":"7"'), max
 )
 
 
-def canal(op: str, row: dict[str, Any], old: Any, *, spaces: bool = False, ascii_only: bool = False) -> bytes:
+def canal(
+    op: str, row: dict[str, Any], old: Any, *, spaces: bool = False, ascii_only: bool = False, old_first: bool = True
+) -> bytes:
+    rows = {"old": old, "data": [row]} if old_first else {"data": [row], "old": old}
     body = {
         "id": 0, "database": "d", "table": "t", "pkNames": ["id"], "isDdl": False, "type": op, "es": 17, "ts": 18,
         "sql": "", "sqlType": dict.fromkeys(NAMES, 12) | {"id": -5},
-        "mysqlType": dict.fromkeys(NAMES, "varchar(50)") | {"id": "bigint"}, "old": old, "data": [row],
+        "mysqlType": dict.fromkeys(NAMES, "varchar(50)") | {"id": "bigint"}, **rows,
         "_tidb": {"commitTs": 9},
     }  # fmt: skip
     return json.dumps(body, ensure_ascii=ascii_only, separators=None if spaces else (",", ":")).encode()
@@ -76,7 +81,9 @@ def texts(items: Sequence[CarriedItem], columns: Sequence[str]) -> Any:
 
 def learned(parser: Parser, *messages: tuple[bytes | None, bytes]) -> Parser:
     for key, value in messages:
-        assert isinstance(parser.items(key, value, "f", 0, 0)[0], CarriedRow)
+        for number in range(FEWEST):
+            (item,) = parser.items(key, value, "f", 0, number)
+        assert isinstance(item, CarriedRow)
     return parser
 
 
@@ -89,19 +96,50 @@ ROWS = st.fixed_dictionaries(
 @settings(max_examples=400, deadline=None)
 @given(
     ROWS, ROWS, st.sampled_from(["INSERT", "UPDATE", "DELETE", "CHANGED", "AFTER"]), st.booleans(), st.booleans(),
-    st.sampled_from([("id",), ("name", "id"), NAMES]),
+    st.booleans(), st.sampled_from([("id",), ("name", "id"), NAMES]),
 )  # fmt: skip
 def test_canal_json(
-    row: dict[str, Any], old: dict[str, Any], kind: str, spaces: bool, ascii_only: bool, wanted: Sequence[str]
-) -> None:
+    row: dict[str, Any], old: dict[str, Any], kind: str, spaces: bool, ascii_only: bool, old_first: bool,
+    wanted: Sequence[str],
+) -> None:  # fmt: skip
     op = kind if kind in ("INSERT", "DELETE") else "UPDATE"
     sent = {"UPDATE": [old], "CHANGED": [{"name": old["name"]}]}.get(kind)
-    value = canal(op, row, sent, spaces=spaces, ascii_only=ascii_only)
-    parser = learned(
-        CanalJson(keys_only=True), *((None, canal(one, ROW, None)) for one in ("INSERT", "UPDATE", "DELETE"))
-    )
+    value = canal(op, row, sent, spaces=spaces, ascii_only=ascii_only, old_first=old_first)
+    samples = [(None, canal(one, ROW, None, old_first=old_first)) for one in ("INSERT", "UPDATE", "DELETE")]
+    parser = learned(CanalJson(keys_only=True), *samples)
     assert texts(parser.items(None, value, "f", 0, 1), wanted) == texts(
         CanalJson().items(None, value, "f", 0, 1), wanted
+    )
+
+
+KEY = {"at": "datetime(3)", "day": "date", "price": "decimal(9,2)", "code": "varchar(9)", "hash": "varbinary(9)"}
+KEYS = st.fixed_dictionaries({
+    "at": st.sampled_from(["2026-01-02 03:04:05.600", "0000-00-00 00:00:00.000", "2026-01-02 03:04:05", "soon"]),
+    "day": st.sampled_from(["2026-01-02", "0000-00-00", ""]) | st.none(),
+    "price": st.sampled_from(["1.50", "-0.00", "1e3", "1"]),
+    "code": TEXT,
+    "hash": st.sampled_from(["\xff", "a", "\u0100", ""]),
+})  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(KEYS, KEYS, st.sampled_from(["INSERT", "UPDATE", "CHANGED"]), st.permutations(list(KEY)), st.integers(1, 5))
+def test_keys_of_several_columns(
+    key: dict[str, Any], old: dict[str, Any], kind: str, wanted: Sequence[str], count: int
+) -> None:
+    def message(op: str, row: dict[str, Any], before: Any) -> bytes:
+        body = json.loads(canal(op, ROW | row, before))
+        body |= {"pkNames": list(KEY), "mysqlType": body["mysqlType"] | KEY}
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+    usual = {"at": "2026-01-02 03:04:05.600", "day": "2026-01-02", "price": "1.50", "code": "x", "hash": "a"}
+    parser = learned(CanalJson(keys_only=True), (None, message("INSERT", usual, None)))
+    learned(parser, (None, message("UPDATE", usual, [ROW | usual])))
+    sent = {"UPDATE": [ROW | old], "CHANGED": [{"code": old["code"]}]}.get(kind)
+    value = message("INSERT" if kind == "INSERT" else "UPDATE", key, sent)
+    columns = wanted[:count]
+    assert texts(parser.items(None, value, "f", 0, 1), columns) == texts(
+        CanalJson(keys_only=True).items(None, value, "f", 0, 1), columns
     )
 
 
@@ -115,13 +153,15 @@ def test_open_protocol(row: dict[str, Any], old: dict[str, Any], kind: str, want
     )
 
 
-def test_most_messages_are_not_decoded() -> None:
-    parser = learned(CanalJson(keys_only=True), (None, canal("INSERT", ROW, None)))
-    assert parser.row(None, canal("INSERT", ROW | {"note": 'a "quote"'}, None), "f", 0, 1) is not None
-    assert parser.row(None, canal("DELETE", ROW, None), "f", 0, 1) is None
-    learned(parser, (None, canal("UPDATE", ROW, [ROW])))
-    assert parser.row(None, canal("UPDATE", ROW, [ROW]), "f", 0, 1) is not None
-    opener = learned(OpenProtocol(keys_only=True), opened(ROW, ROW, "u"))
+@pytest.mark.parametrize("old_first", [True, False])
+def test_most_messages_are_not_decoded(old_first: bool) -> None:
+    message = partial(canal, old_first=old_first)
+    parser = learned(CanalJson(keys_only=True), (None, message("INSERT", ROW, None)))
+    assert parser.row(None, message("INSERT", ROW | {"note": 'a "quote"'}, None), "f", 0, 1) is not None
+    assert parser.row(None, message("DELETE", ROW, None), "f", 0, 1) is None
+    learned(parser, (None, message("UPDATE", ROW, [ROW])))
+    assert parser.row(None, message("UPDATE", ROW, [ROW]), "f", 0, 1) is not None
+    opener = learned(OpenProtocol(keys_only=True), opened(ROW, ROW, "u"), opened(ROW, None, "d"))
     for given_message in (opened(ROW, None, "u"), opened(ROW, ROW, "u"), opened(ROW, None, "d")):
         assert opener.row(*given_message, "f", 0, 1) is not None
 
@@ -164,13 +204,34 @@ def test_a_key_that_cannot_be_decoded_is_a_reject_at_once(identifier: str) -> No
     assert isinstance(opener.items(key, part(damaged), "f", 0, 1)[0], Reject)
 
 
-def test_a_column_that_looks_like_the_row_before_is_not_learned() -> None:
+def test_a_column_that_looks_like_the_row_before_is_none() -> None:
     names = ("id", "p")
     row = {"id": "1", "p": "x"}
     parser = OpenProtocol(keys_only=True)
     for old in (None, {"id": "1", "p": "y"}):
         key, value = opened(row, old, "u", names)
-        assert isinstance(parser.items(key, value, "f", 0, 0)[0], Carried)
+        items = learned(parser, (key, value)).items(key, value, "f", 0, 0)
+        assert isinstance(items[0], CarriedRow)
+        assert texts(items, names) == texts(OpenProtocol().items(key, value, "f", 0, 0), names)
+
+
+def test_rare_messages_get_no_pattern() -> None:
+    """A pattern takes as long to make as many messages to decode: ten thousand tables would take a minute."""
+    parser = CanalJson(keys_only=True)
+    for _ in range(FEWEST - 1):
+        assert isinstance(parser.items(None, canal("INSERT", ROW, None), "f", 0, 0)[0], Carried)
+    assert not parser.templates
+
+
+@pytest.mark.parametrize("declared", ["bigint", "bigint(20) unsigned", "bigint(6) unsigned zerofill"])
+def test_a_declared_type_of_the_key_changes_no_text(declared: str) -> None:
+    types = {"d.t": {"id": declared}}
+    key, value = opened(ROW, None, "u")
+    parser = OpenProtocol(types, keys_only=True)
+    for _ in range(FEWEST + 1):
+        items = parser.items(key, value, "f", 0, 1)
+        assert texts(items, ("id",)) == texts(OpenProtocol(types).items(key, value, "f", 0, 1), ("id",))
+    assert isinstance(items[0], Carried if "zerofill" in declared else CarriedRow)
 
 
 def test_a_statement_makes_columns_unknown() -> None:
