@@ -307,7 +307,7 @@ def _words(sql: bytes, lexed: Sequence[Token]) -> list[bytes]:
 def _written(
     sql: bytes, lexed: Sequence[Token], words: Sequence[bytes], names: set[str], database: str | None
 ) -> str | None:
-    """Return the table that a statement writes: its only one, or the first that it names. Only these two are certain."""
+    """Return the table that a statement writes: its only one, or the first that it names."""
     if len(names) == 1:
         return next(iter(names))
     at = next((at for at, word in enumerate(words) if word not in _BEFORE_A_NAME), len(lexed))

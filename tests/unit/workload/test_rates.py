@@ -98,7 +98,7 @@ def test_what_fails_or_is_only_prepared_writes_nothing_and_what_no_text_tells_is
 @pytest.mark.parametrize(
     ("value", "least", "most"),
     [
-        (lambda n, _: str(n << 22), 1.0, 1.0), (lambda n, _: "NOW()", 1.0, 1.0),
+        (lambda n, _: str(n << 22), 1.0, 1.0), (lambda _n, _: "NOW()", 1.0, 1.0),
         (lambda n, _: f"'2026-01-01 00:{n // 60 % 60:02}:{n % 60:02}'", 0.95, 1.0),
         (lambda _, random: str(random.getrandbits(60)), 0.3, 0.7),
         (lambda _, random: f"'{random.getrandbits(120):030x}'", 0.3, 0.7),
