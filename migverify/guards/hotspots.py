@@ -13,7 +13,7 @@ from migverify.guards.capacity_read import Sizes, read_sizes
 from migverify.guards.hotspots_judge import QUESTIONS
 from migverify.guards.hotspots_model import HotspotLimits
 from migverify.guards.hotspots_read import HotspotFacts, HotspotReading, count_regions, read_target
-from migverify.guards.ids import IdsGuard
+from migverify.guards.ids import WITHOUT_IDS, IdsGuard
 from migverify.guards.model import GuardResult, answered
 from migverify.guards.scope import Scope
 from migverify.load import CaptureLoad
@@ -52,7 +52,7 @@ class HotspotsGuard:
         """Read every side, then the capture, and judge."""
         started = time.time()
         ids = self.ids.ask()
-        unasked = list(ids.unasked)
+        unasked = [words for words in ids.unasked if not words.endswith(WITHOUT_IDS)]  # their rows may be hot, too
         sizes: dict[str, Sizes] = {}
         for endpoint in self.scope.config.sources:
             try:
@@ -68,6 +68,8 @@ class HotspotsGuard:
             return GuardResult(
                 NAME, (), started, time.time() - started, tuple(dict.fromkeys([*unasked, target.unread]))
             )
+        if not facts.sources:
+            unasked.append("no table in scope was seen on a source")
         if self.load is None and self.read_load is not None and len(sizes) == len(self.scope.config.sources):
             try:
                 self.load = facts.load = self.read_load(*_wanted(facts))

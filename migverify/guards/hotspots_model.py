@@ -19,7 +19,7 @@ _AUTO_RANDOM = re.compile(r"auto_random\((\d+)", re.IGNORECASE)
 _SHARDED = re.compile(r"SHARD_BITS=(\d+)", re.IGNORECASE)
 _TIMES = frozenset({"date", "datetime", "timestamp", "time", "year"})
 _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "decimal"})
-_GENERATED = {IdKind.SNOWFLAKE: "snowflake ids", IdKind.SEQUENCE: "a sequence"}
+_GENERATED = {IdKind.SNOWFLAKE: "snowflake ids", IdKind.AUTO_INCREMENT: "AUTO_INCREMENT on the source"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TypeVar
 
 from migverify.db.session import Session, open_session
-from migverify.errors import EndpointError, ReadError, RetryableReadError
-from migverify.guards.capacity_read import Sizes, bytes_of
+from migverify.errors import EndpointError, ReadError
+from migverify.guards.capacity_read import CapacityReading, Sizes, bytes_of
 from migverify.guards.hotspots_model import HotspotLimits, InsertRange, insert_ranges
 from migverify.guards.ids_model import IdKind, IdReading, IdSpace
-from migverify.guards.model import one_line
 from migverify.guards.scope import Scope
 from migverify.load import CaptureLoad, TableLoad
-from migverify.model import Endpoint, Flavor, TableDef
+from migverify.model import Flavor, TableDef
 from migverify.sql import server
 from migverify.sql import settings as sql
 from migverify.sql.catalog import Wanted, read_tables
 
-T = TypeVar("T")
 REGION_BYTES = 96 << 20
 """``coprocessor.region-split-size`` where it is not reported: 96 MiB, 256 MiB from TiDB 8.4 on."""
 DEFAULTS = {
@@ -37,31 +34,16 @@ _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 @dataclass(slots=True)
-class HotspotReading:
-    """What was read of the target; names of tables are in lower case. ``refused`` says why something is not there."""
+class HotspotReading(CapacityReading):
+    """What was read of the target, by table in lower case; ``settings`` are its limits, as far as they are shown."""
 
-    endpoint: Endpoint
-    flavor: Flavor | None = None
     version: str = ""
-    server_time: float | None = None
     tables: dict[str, TableDef] = field(default_factory=dict)
     clustered: dict[str, bool] = field(default_factory=dict)
     partitions: dict[str, tuple[str, int]] = field(default_factory=dict)
     regions: dict[str, int] = field(default_factory=dict)
     region_bytes: int = REGION_BYTES
     settings: dict[str, int] = field(default_factory=dict)
-    unread: str = ""
-    refused: dict[str, str] = field(default_factory=dict)
-
-    def attempt(self, what: str, read: Callable[[], T]) -> T | None:
-        """Return what ``read`` returns; a refusal is kept under ``what``. A lost connection is raised."""
-        try:
-            return read()
-        except RetryableReadError:
-            raise
-        except (ReadError, EndpointError) as error:
-            self.refused[what] = one_line(error)
-            return None
 
 
 def read_target(found: HotspotReading, password: str | None, wanted: Wanted) -> None:

@@ -198,23 +198,26 @@ class _Walk:
         modes: Modes, origin: str,
     ) -> tuple[int, int]:  # fmt: skip
         """Count a statement that writes; return its rows and bytes."""
-        lexed = list(tokens(sql, "mysql", modes))
+        names = _tables(meaning, database)
+        # rows and upserts of an INSERT are told by its tokens, a single table of another statement by its structure
+        tells = len(names) != 1 or meaning.classification.words[:1] in (("INSERT",), ("REPLACE",))
+        lexed = list(tokens(sql, "mysql", modes)) if tells else []
         words = _words(sql, lexed)
-        table = _written(sql, lexed, words, _tables(meaning, database), database)
+        table = _written(sql, lexed, words, names, database)
         word, is_upsert = words[:1], words[:1] == [b"REPLACE"] or b"DUPLICATE" in words
         if table is None:
             self._counts["", "elsewhere"].add(moment, affected or 1)
             return affected or 1, len(sql)
         rows, each = affected or 1, len(sql)
         if word in ([b"INSERT"], [b"REPLACE"]):
-            names, values = _inserted(sql, lexed, words, self._keys.get(table, TableKeys()).columns)
+            columns, values = _inserted(sql, lexed, words, self._keys.get(table, TableKeys()).columns)
             rows = len(values) or rows
             each //= rows
             if is_upsert or moment is None or not (values or affected is not None):
                 self._uncounted[table] += 1  # which rows of an upsert are new is not told
             else:
                 self._counts[table, "inserts"].add(moment, rows)
-                self._sample(table, sql, names, values, moment)
+                self._sample(table, sql, columns, values, moment)
         if is_upsert or word != [b"INSERT"]:
             self._counts[table, "changes"].add(moment)
             self._row_keys(sql, meaning, database, moment, modes)

@@ -59,7 +59,7 @@ def facts(
     given_table: TableDef | None = AUTO_INCREMENT, given_load: CaptureLoad | None = None, *,
     clustered: bool = True, spaces: Iterable[IdSpace] = (), partitions: tuple[str, int] | None = None, **more: Any,
 ) -> HotspotFacts:  # fmt: skip
-    target = HotspotReading(CONFIG.target, Flavor.TIDB, "8.0.11-TiDB-v8.5.3", settings=dict(DEFAULTS))
+    target = HotspotReading(CONFIG.target, Flavor.TIDB, version="8.0.11-TiDB-v8.5.3", settings=dict(DEFAULTS))
     if given_table is not None:
         target.tables["shop.t"] = given_table
         target.clustered["shop.t"] = clustered
@@ -112,7 +112,7 @@ def test_where_inserts_go(
     ("kind", "share", "order"),
     [
         (IdKind.SNOWFLAKE, None, KeyOrder.INCREASING), (IdKind.RANDOM, None, KeyOrder.SCATTERED),
-        (IdKind.INTEGER, None, KeyOrder.UNKNOWN), (IdKind.INTEGER, 0.99, KeyOrder.INCREASING),
+        (IdKind.AUTO_INCREMENT, None, KeyOrder.INCREASING), (IdKind.INTEGER, None, KeyOrder.UNKNOWN), (IdKind.INTEGER, 0.99, KeyOrder.INCREASING),
         (IdKind.INTEGER, 0.5, KeyOrder.SCATTERED), (None, 0.95, KeyOrder.INCREASING),
     ],
 )  # fmt: skip
@@ -208,7 +208,7 @@ def test_indexes_in_order_and_tables_that_are_not_there() -> None:
     ],
 )
 def test_small_tables(
-    size: int, asked: dict[str, Frequency], more: dict[str, Any], state: AnswerState | None, todo: str
+    size: int, asked: dict[str, Any], more: dict[str, Any], state: AnswerState | None, todo: str
 ) -> None:
     made = facts(replace(AUTO_INCREMENT, bytes=size), load(tables={"shop.t": TableLoad(**asked)}), **more)
     found = by_part(small_tables(made))

@@ -34,7 +34,8 @@ def load(tmp_path: Path, *statements: str | dict[str, Any], seconds: float = 10.
     ends = {"first": "1970-01-01T00:00:00Z", "last": f"1970-01-01T00:{int(seconds // 60):02}:{seconds % 60:09.6f}Z"}
     (tmp_path / "_summary.json").write_text(json.dumps({**ends, "formats": ["general"]}))
 
-    def reader(_: Path, columns: Sequence[str]) -> Iterator[dict[str, list[object]]]:
+    def reader(folder: Path, columns: Sequence[str]) -> Iterator[dict[str, list[object]]]:
+        assert folder == tmp_path
         yield {name: [row[name] for row in rows] for name in columns}
 
     options = {"columns": {"shop.t": frozenset({"id", "v"})}, "row_bytes": {}, **more}
