@@ -112,7 +112,8 @@ def test_where_inserts_go(
     ("kind", "share", "order"),
     [
         (IdKind.SNOWFLAKE, None, KeyOrder.INCREASING), (IdKind.RANDOM, None, KeyOrder.SCATTERED),
-        (IdKind.AUTO_INCREMENT, None, KeyOrder.INCREASING), (IdKind.INTEGER, None, KeyOrder.UNKNOWN), (IdKind.INTEGER, 0.99, KeyOrder.INCREASING),
+        (IdKind.AUTO_INCREMENT, None, KeyOrder.INCREASING), (IdKind.INTEGER, None, KeyOrder.UNKNOWN),
+        (IdKind.INTEGER, 0.99, KeyOrder.INCREASING),
         (IdKind.INTEGER, 0.5, KeyOrder.SCATTERED), (None, 0.95, KeyOrder.INCREASING),
     ],
 )  # fmt: skip
