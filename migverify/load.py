@@ -23,14 +23,16 @@ class Frequency:
 class TableLoad:
     """What is asked of one table.
 
-    ``reads`` and ``changes`` (UPDATE, DELETE, REPLACE, upserts) count statements, ``inserts`` rows. ``uncounted`` are
-    statements whose new rows or time the capture does not tell. ``ascending`` is, by column, the share of pairs of
-    inserted values of which the later one is the larger: 1 for ids in the order of time, a half for random ones.
+    ``reads`` and ``changes`` (UPDATE, DELETE, REPLACE, upserts) count statements, ``inserts`` rows, ``upserts`` rows of
+    which some may be new. ``uncounted`` are INSERT statements whose rows or time the capture does not tell.
+    ``ascending`` is, by column, the share of pairs of inserted values of which the later one is the larger: 1 for ids
+    in the order of time, a half for random ones.
     """
 
     reads: Frequency = field(default_factory=Frequency)
     inserts: Frequency = field(default_factory=Frequency)
     changes: Frequency = field(default_factory=Frequency)
+    upserts: Frequency = field(default_factory=Frequency)
     uncounted: int = 0
     ascending: Mapping[str, float] = field(default_factory=dict)
 

@@ -72,8 +72,9 @@ def _range(facts: HotspotFacts, name: str, table: TableDef, part: InsertRange) -
             part.name == ROWS or part.order is not KeyOrder.UNKNOWN
         ):
             state = AnswerState.INCONCLUSIVE
-    elif state is AnswerState.PASS and load.uncounted:
-        value += f"; {load.uncounted:,} statements insert rows that the capture does not count"
+    elif state is AnswerState.PASS and (load.uncounted or rate + load.upserts.peak / part.spread >= limits.warn):
+        value += f"; {load.uncounted:,} statements insert rows that the capture does not count, and of upserts with"
+        value += f" {load.upserts.peak:,.0f} rows/s it does not tell the new ones"
         state = AnswerState.INCONCLUSIVE
     if part.order is KeyOrder.UNKNOWN and state is not AnswerState.PASS:
         state = AnswerState.INCONCLUSIVE

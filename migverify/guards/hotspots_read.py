@@ -148,7 +148,7 @@ class HotspotFacts:
                     two = found.get(target, TableLoad())
                     found[target] = TableLoad(
                         one.reads + two.reads, one.inserts + two.inserts, one.changes + two.changes,
-                        one.uncounted + two.uncounted, {**two.ascending, **one.ascending},
+                        one.upserts + two.upserts, one.uncounted + two.uncounted, {**two.ascending, **one.ascending},
                     )  # fmt: skip
         return found
 

@@ -213,10 +213,10 @@ class _Walk:
             columns, values = _inserted(sql, lexed, words, self._keys.get(table, TableKeys()).columns)
             rows = len(values) or rows
             each //= rows
-            if is_upsert or moment is None or not (values or affected is not None):
-                self._uncounted[table] += 1  # which rows of an upsert are new is not told
+            if moment is None or not (values or affected is not None):
+                self._uncounted[table] += 1
             else:
-                self._counts[table, "inserts"].add(moment, rows)
+                self._counts[table, "upserts" if is_upsert else "inserts"].add(moment, rows)
                 self._sample(table, sql, columns, values, moment)
         if is_upsert or word != [b"INSERT"]:
             self._counts[table, "changes"].add(moment)
@@ -272,8 +272,8 @@ class _Walk:
             if (share := sample.ascending()) is not None:
                 ascending[table][column] = share
         tables = {
-            name: TableLoad(of(name, "reads"), of(name, "inserts"), of(name, "changes"), self._uncounted[name],
-                            ascending.get(name, {}))
+            name: TableLoad(of(name, "reads"), of(name, "inserts"), of(name, "changes"), of(name, "upserts"),
+                            self._uncounted[name], ascending.get(name, {}))
             for name in sorted({name for name, _ in self._counts if name} | set(self._uncounted))
         }  # fmt: skip
         keys = [

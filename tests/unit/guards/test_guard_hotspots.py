@@ -144,6 +144,8 @@ def test_rates_of_shards_add_up_and_an_int_key_has_to_be_widened() -> None:
 
 def test_what_the_capture_does_not_count_is_not_known() -> None:
     assert rows(facts(given_load=inserts(5, uncounted=1))).state is UNKNOWN
+    assert rows(facts(given_load=inserts(5, upserts=Frequency(1, 1, 999)))).state is UNKNOWN
+    assert rows(facts(given_load=inserts(5, upserts=Frequency(1, 1, 900)))).state is PASS
     assert rows(facts(table(column("id", "char")), inserts(5, uncounted=1))).state is PASS
     assert rows(facts(table(column("id")), inserts(2000))).state is UNKNOWN
     assert rows(facts(table(column("id")), inserts(2000, ascending={"id": 0.5}))).state is PASS

@@ -69,9 +69,10 @@ def test_a_key_that_is_written_a_lot_is_held_among_many() -> None:
         ("insert into shop.t (v) values ((1 + 2))", None, 1, 0, 0),
         ("INSERT INTO t SELECT id, v FROM other", 500, 500, 0, 0),
         ("INSERT INTO t SELECT id, v FROM other", None, 0, 0, 1),
-        ("INSERT INTO t VALUES (1, 2) ON DUPLICATE KEY UPDATE v = 3", None, 0, 1, 1),
+        ("INSERT INTO t VALUES (1, 2) ON DUPLICATE KEY UPDATE v = 3", None, 0, 1, 0),
         ("INSERT INTO t VALUES (1, 'DUPLICATE')", None, 1, 0, 0),
-        ("REPLACE INTO t VALUES (1, 2)", None, 0, 1, 1),
+        ("REPLACE INTO t VALUES (1, 2)", None, 0, 1, 0),
+        ("REPLACE INTO t SELECT id, v FROM other", None, 0, 1, 1),
         ("UPDATE t JOIN other USING (id) SET t.v = 1", None, 0, 1, 0),
         ("DELETE FROM t WHERE id = 1", None, 0, 1, 0),
     ],
@@ -82,6 +83,7 @@ def test_what_a_statement_writes(
     found = load(tmp_path, {"sql": statement, "rows_affected": affected})
     table = found.tables["shop.t"]
     assert (table.inserts.count, table.changes.count, table.uncounted) == (inserts, changes, uncounted)
+    assert table.upserts.count == ("VALUES" in statement and changes)
     assert found.elsewhere.count == 0
 
 
