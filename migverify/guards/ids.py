@@ -21,6 +21,7 @@ from migverify.model import Endpoint
 from migverify.sql import ids as sql
 
 NAME = "ids"
+WITHOUT_IDS = "no table in scope has an id"
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class IdsGuard:
         endpoints = self.scope.endpoints
         unasked = [words for found, _ in read for words in found.unread]
         unasked += [
-            f"{endpoint.name}: no table in scope has an id"
+            f"{endpoint.name}: {WITHOUT_IDS}"
             for endpoint, (found, _) in zip(endpoints, read, strict=True)
             if not found.spaces and not found.unread
         ]

@@ -29,7 +29,7 @@ SUSPECT = 0.3
 TIDB_CACHE = 30_000
 """Ids that every TiDB server takes at once unless AUTO_ID_CACHE says otherwise."""
 
-_MADE = re.compile(
+MADE = re.compile(
     r"^(gmt_?)?(creat|insert|add|book|regist|open|order|pay)|(_|^)(created|inserted)(_|$)|^ctime$", re.IGNORECASE
 )
 _AUTO_RANDOM = re.compile(r"auto_random\((\d+)(?:,\s*(\d+))?\)", re.IGNORECASE)
@@ -287,7 +287,7 @@ def _sample(session: Session, table: TableDef, column: str) -> tuple[list[int], 
 def _time_column(table: TableDef) -> str | None:
     """Return the column that tells when a row was made; None where no name or default says so."""
     times = [c for c in table.columns if c.data_type in ("datetime", "timestamp")]
-    named = [c for c in times if _MADE.search(c.name) and "on update" not in c.extra.lower()]
+    named = [c for c in times if MADE.search(c.name) and "on update" not in c.extra.lower()]
     set_once = [
         c for c in times
         if "current_timestamp" in (c.default or "").lower() and "on update" not in c.extra.lower()

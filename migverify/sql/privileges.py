@@ -45,7 +45,7 @@ REPAIR = "tables repair --apply"
 CHECK = frozenset({"guard ids", "guard schema", "guard settings"})
 """Guards that `check` asks; `guard monitors` asks no server there."""
 _READING = (*_TABLES, REPAIR, *_RULES, *_SCHEMA, *_REPLAY, "guard capacity", "changes audit",
-            "guard settings", "guard ids", "init", "workload probe")  # fmt: skip
+            "guard settings", "guard hotspots", "guard ids", "init", "workload probe")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,48 @@ MARIADB_CHECKS = (
 """The same on MariaDB, where every JSON column has one that nobody wrote."""
 ENTRY_SIZE = "SHOW CONFIG WHERE TYPE = 'tidb' AND NAME = 'performance.txn-entry-size-limit'"
 
+KEY_KINDS = "SELECT TABLE_SCHEMA, TABLE_NAME, TIDB_PK_TYPE FROM information_schema.TABLES"
+"""CLUSTERED or NONCLUSTERED; TiDB knows the column from 5.0 on."""
+PARTITIONS = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, PARTITION_METHOD, COUNT(*) FROM information_schema.PARTITIONS"
+    " WHERE PARTITION_NAME IS NOT NULL GROUP BY TABLE_SCHEMA, TABLE_NAME, PARTITION_METHOD"
+)
+TRANSACTION_VARIABLES = (
+    "SHOW GLOBAL VARIABLES WHERE Variable_name IN"
+    " ('tidb_mem_quota_query', 'tidb_gc_life_time', 'tidb_txn_entry_size_limit')"
+)
+TRANSACTION_CONFIGURATION = (
+    "SHOW CONFIG WHERE TYPE = 'tidb' AND NAME IN ('performance.txn-total-size-limit',"
+    " 'performance.txn-entry-size-limit', 'performance.stmt-count-limit', 'performance.max-txn-ttl')"
+)
+REGION_SIZE = "SHOW CONFIG WHERE TYPE = 'tikv' AND NAME = 'coprocessor.region-split-size'"
+
+
+def regions(database: str, table: str) -> str:
+    """Return what lists the regions of a table and of its indexes."""
+    return f"SHOW TABLE {quote_path(database, table)} REGIONS"
+
+
+def sharded_rows(database: str, table: str) -> str:
+    """Return what scatters the hidden row ids of a table of TiDB."""
+    return f"ALTER TABLE {quote_path(database, table)} SHARD_ROW_ID_BITS = 4"
+
+
+def auto_random(database: str, table: str, column: str, column_type: str) -> str:
+    """Return what scatters the ids that TiDB gives out in a clustered key."""
+    wide = "BIGINT UNSIGNED" if "unsigned" in column_type.lower() else "BIGINT"
+    return f"ALTER TABLE {quote_path(database, table)} MODIFY COLUMN {quote_name(column)} {wide} AUTO_RANDOM(5)"
+
+
+def split_rows(database: str, table: str) -> str:
+    """Return what splits a small table of TiDB into regions, for a user to complete."""
+    return f"SPLIT TABLE {quote_path(database, table)} BETWEEN (low) AND (high) REGIONS 16"
+
+
+def cached(database: str, table: str) -> str:
+    """Return what lets every TiDB server keep a small table in memory."""
+    return f"ALTER TABLE {quote_path(database, table)} CACHE"
+
 
 def checkpoint_rows(database: str, table: str) -> str:
     """Return the position of DM: source, file, offset, GTIDs and the age of the row in seconds, one row a source."""

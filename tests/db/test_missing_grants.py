@@ -102,7 +102,7 @@ COMMANDS = [
     "tables plan", "tables verify -q", "tables repair last --out {}/r.sql", "tables diff last",
     "changes check", "changes tail", "changes audit", "changes archive --to {}/a",
     "check", "guard settings", "guard ids", "guard schema --snapshot", "guard schema", "guard schema --baseline last",
-    "guard capacity --target-free 1TiB",
+    "guard capacity --target-free 1TiB", "guard hotspots",
     "workload sessions --out {}/s.json", "workload capture --poll --out {}/p --seconds 1",
     "recon init -o {}/recon.yaml", "recon check {}/recon.yaml",
     "recon run {}/recon.yaml -q", "recon explain {}/recon.yaml", "recon watch {}/recon.yaml --once",
@@ -306,7 +306,9 @@ def test_tables_that_no_user_sees_are_no_match(databases: Databases, tmp_path: P
 
 @pytest.mark.attack("guards", "both users see the same one of a database's tables; the others' ids end soon",
                     "INCONCLUSIVE, and the grant that shows the rest")  # fmt: skip
-@pytest.mark.parametrize("guard", [("ids",), ("capacity", "--window", "10h", "--target-free", "1T", "--sample", "1")])
+@pytest.mark.parametrize("guard", [
+    ("ids",), ("hotspots",), ("capacity", "--window", "10h", "--target-free", "1T", "--sample", "1"),
+])  # fmt: skip
 def test_a_guard_over_tables_that_no_user_sees_does_not_pass(
     databases: Databases, tmp_path: Path, user: str, guard: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -393,6 +393,14 @@ COMMAND_CHECKS = (
          Argument("replicas", "number", "How often the target keeps each row."), STORE),
         _guards,
     ),
+    CommandCheck(
+        "hotspots.none", "No key, table, row or transaction of a capture will be hot on the target.",
+        ("guard", "hotspots"),
+        (Argument("capture", "text", "Folder of a capture.", required=True),
+         Argument("warn_rate", "number", "Warn from so many writes of one region a second; default 1000."),
+         Argument("fail_rate", "number", "Fail from so many writes of one region a second; default 2000."), STORE),
+        _guards,
+    ),
 )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def touches(
     found = meaning.shape.tables
     if found is None:
         return (Touch(EVERYTHING, None, writes),)
-    names = [_qualified(name, database) for name in found]
+    names = [qualified(name, database) for name in found]
     if not names:
         return (Touch(EVERYTHING, None, True),) if writes else ()
     if any(name is None for name in names):
@@ -108,11 +108,12 @@ def writes_time(meaning: Meaning, database: str | None, keys: Keys) -> bool:
     found = meaning.shape.tables
     if not found:
         return True
-    names = [_qualified(name, database) for name in found]
+    names = [qualified(name, database) for name in found]
     return any(name is None or keys.get(name, TableKeys()).clocked for name in names)
 
 
-def _qualified(name: str, database: str | None) -> str | None:
+def qualified(name: str, database: str | None) -> str | None:
+    """Return ``database.table`` in lower case; None where the database is not known."""
     if "." in name:
         return name.lower()
     return f"{database}.{name}".lower() if database else None
@@ -194,7 +195,7 @@ def _equality(sql: bytes, part: Sequence[Token], table: TableKeys) -> tuple[str,
     at = 0
     while len(part) > at + 2 and texts[at + 1] == b"." and part[at + 2].kind in (Kind.WORD, Kind.QUOTED):
         at += 2
-    column = _column(texts[at])
+    column = column_name(texts[at])
     rest = list(part[at + 1 :])
     if len(rest) == 2 and texts[at + 1] in (b"=", b"<=>"):
         value = _value(sql, rest[1], column, table)
@@ -209,7 +210,8 @@ def _equality(sql: bytes, part: Sequence[Token], table: TableKeys) -> tuple[str,
     return None
 
 
-def _column(text: bytes) -> str:
+def column_name(text: bytes) -> str:
+    """Return the column that a token names, in lower case."""
     return text.rpartition(b".")[2].strip(b'`"').decode("utf-8", "replace").lower()
 
 
@@ -236,7 +238,7 @@ def _assigns(sql: bytes, found: Sequence[Token], words: Sequence[bytes], where: 
         return True
     columns = {name for key in (table.primary, *table.unique.values()) for name in key}
     for token in found[words.index(b"SET") + 1 : where]:
-        if token.kind in (Kind.WORD, Kind.QUOTED, Kind.NAMES) and _column(sql[token.start : token.end]) in columns:
+        if token.kind in (Kind.WORD, Kind.QUOTED, Kind.NAMES) and column_name(sql[token.start : token.end]) in columns:
             return True  # also where it is only read: rather too much than too little
     return False
 
@@ -251,16 +253,16 @@ def _inserted(sql: bytes, found: Sequence[Token], words: Sequence[bytes], table:
         return None  # it may change a row that another of the unique keys finds
     if b"DUPLICATE" in words:
         update = words.index(b"DUPLICATE")
-        if {_column(text) for text in texts[update:]} & set(table.primary):
+        if {column_name(text) for text in texts[update:]} & set(table.primary):
             return None
     columns = list(table.columns)
     if texts[place - 1] == b")" and b"(" in texts[:place]:
-        columns = [_column(text) for text in texts[texts.index(b"(") + 1 : place - 1] if text != b","]
+        columns = [column_name(text) for text in texts[texts.index(b"(") + 1 : place - 1] if text != b","]
     keys = {"PRIMARY": table.primary, **table.unique}
     if any(column not in columns for key in keys.values() for column in key):
         return None  # generated or default values
     rows: set[RowKey] = set()
-    for values in _tuples(texts, found, place + 1):
+    for values in value_lists(texts, found, place + 1):
         if values is None or len(values) != len(columns):
             return None
         by_name = dict(zip(columns, values, strict=True))
@@ -276,7 +278,7 @@ def _single(sql: bytes, parts: Sequence[Token], column: str, table: TableKeys) -
     return _value(sql, parts[0], column, table) if len(parts) == 1 else None
 
 
-def _tuples(texts: Sequence[bytes], found: Sequence[Token], start: int) -> list[list[list[Token]] | None]:
+def value_lists(texts: Sequence[bytes], found: Sequence[Token], start: int) -> list[list[list[Token]] | None]:
     """Cut ``(a, b), (c, d)`` into rows of values, each a list of tokens; ``[None]`` where it is something else."""
     rows: list[list[list[Token]] | None] = []
     at = start

@@ -12,7 +12,7 @@ from migverify.cli.main import run
 from migverify.cli.renamed import RENAMED
 from tests.pages import command_lines, declared_commands
 
-MOST_COMMANDS = 56
+MOST_COMMANDS = 57
 MOST_OPTIONS = 12
 
 
@@ -96,6 +96,6 @@ def test_the_shell_completes_commands_and_options(
         return capsys.readouterr().out.split()
 
     assert "runbook" in completed("migverify r")
-    assert set(completed("migverify guard ")) == {"settings", "schema", "ids", "monitors", "capacity"}
+    assert set(completed("migverify guard ")) == {"settings", "schema", "ids", "monitors", "capacity", "hotspots"}
     assert "--resume" in completed("migverify tables verify --re")
     assert "--interval" in completed("migverify workload capture --poll --int")

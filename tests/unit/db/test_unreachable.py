@@ -35,6 +35,7 @@ CONNECTING = {
     "workload explain-conflict": "workload explain-conflict {conflict} -c migverify.yaml",
     "workload capture --poll": "workload capture --poll --out polled",
     "workload sessions": "workload sessions --out s.json",
+    "workload plans": "workload plans captures/one",
     "workload replay": "workload replay captures/one",
     "workload replay --nightly": "workload replay --nightly captures",
     "workload probe": "workload probe", "workload reproduce": "workload reproduce --run last --store {store}",
@@ -43,6 +44,7 @@ CONNECTING = {
     "check": "check", "guard settings": "guard settings", "guard ids": "guard ids", "guard schema": "guard schema",
     "guard schema --snapshot": "guard schema --snapshot", "guard schema --watch": "guard schema --baseline last",
     "guard monitors": "guard monitors --sql", "guard capacity": "guard capacity",
+    "guard hotspots": "guard hotspots",
     "report": "report last --store {store}",
 }  # fmt: skip
 """Command -> arguments with which it asks a server, a store or a broker."""
