@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from migverify.model import Verdict
 from migverify.workload.anomalies.levels import documented
-from migverify.workload.anomalies.model import Anomaly, AnomalyName, CheckedHistory
+from migverify.workload.anomalies.model import Anomaly, CheckedHistory, Phenomenon
 
 LEAST_USABLE = 0.8
 """Share of reads of each history that must be usable, for it to say that there is no anomaly."""
@@ -62,8 +63,8 @@ def compare_histories(
 ) -> AnomalyComparison:
     """Compare what both servers permitted.
 
-    An anomaly of the target is one of the source too where the source permitted one of the same name among some of the
-    same transactions: which of several cycles is the shortest may differ.
+    An anomaly of the target is one of the source too where the source permitted the same phenomenon among two or more
+    of the same transactions: which of several cycles is the shortest may differ.
     """
     on_source, on_target = _by_transaction(source.anomalies), _by_transaction(target.anomalies)
     judged = [
@@ -86,12 +87,20 @@ def compare_histories(
     return AnomalyComparison(verdict, tuple(reasons), tuple(judged), source, target)
 
 
-def _by_transaction(anomalies: Iterable[Anomaly]) -> set[tuple[AnomalyName, str]]:
-    return {(each.name, name) for each in anomalies for name in each.transactions}
+def _by_transaction(anomalies: Iterable[Anomaly]) -> dict[tuple[Phenomenon, str], set[int]]:
+    """Return the numbers of the anomalies that a transaction is in, by phenomenon and transaction."""
+    numbers: dict[tuple[Phenomenon, str], set[int]] = {}
+    for number, anomaly in enumerate(anomalies):
+        for name in anomaly.transactions:
+            numbers.setdefault((anomaly.phenomenon, name), set()).add(number)
+    return numbers
 
 
-def _is_among(anomaly: Anomaly, others: set[tuple[AnomalyName, str]]) -> bool:
-    return any((anomaly.name, name) in others for name in anomaly.transactions)
+def _is_among(anomaly: Anomaly, others: Mapping[tuple[Phenomenon, str], set[int]]) -> bool:
+    shared: Counter[int] = Counter()
+    for name in set(anomaly.transactions):
+        shared.update(others.get((anomaly.phenomenon, name), ()))
+    return any(number > 1 for number in shared.values())
 
 
 def _alone(anomaly: Anomaly, source: CheckedHistory) -> PermittedBy:

@@ -1,10 +1,9 @@
-"""Cycles of a dependency graph: strongly connected components first (Tarjan 1972), then short cycles inside them."""
+"""Cycles of a dependency graph: strongly connected components first (Tarjan 1972), then short cycles in them."""
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from migverify.workload.anomalies.infer import DependencyArrays
@@ -12,6 +11,8 @@ from migverify.workload.anomalies.model import Cycle, DependencyKind, Phenomenon
 
 MOST_STEPS = 20_000_000
 """Dependencies that the search inside components looks at; it is cut off there, and says so."""
+MOST_STEPS_ONCE = 200_000
+"""The same for a single cycle."""
 MOST_CYCLES = 10_000
 _DONE = 1 << 30
 
@@ -37,25 +38,19 @@ class CycleSearch:
 
 
 def find_cycles(nodes: int, dependencies: DependencyArrays, most_steps: int = MOST_STEPS) -> CycleSearch:
-    """Return cycles by phenomenon, each as short as one is that begins with its first dependency."""
+    """Return cycles by phenomenon, each as short as one is that begins with its first dependency.
+
+    Of G2-item, cycles of more than two transactions are left out that go through a dependency of another anomaly.
+    """
     search = CycleSearch()
-    steps = most_steps
-    for inside in _components(nodes, dependencies):
-        steps = _Component(dependencies, inside, steps).search(search)
-        if steps <= 0 or len(search.cycles) >= MOST_CYCLES:
-            search.complete = False
-            break
-    return search
-
-
-def _components(nodes: int, dependencies: DependencyArrays) -> Iterator[list[int]]:
-    """Yield the dependencies inside each component of two or more transactions."""
     component = strong_components(nodes, dependencies.before, dependencies.after)
-    inside: dict[int, list[int]] = {}
-    for number, (before, after) in enumerate(zip(dependencies.before, dependencies.after, strict=True)):
-        if component[before] == component[after]:
-            inside.setdefault(component[before], []).append(number)
-    yield from inside.values()
+    inside = [
+        number for number, (before, after) in enumerate(zip(dependencies.before, dependencies.after, strict=True))
+        if component[before] == component[after]
+    ]  # fmt: skip
+    if inside:
+        _Cycles(nodes, dependencies, inside, most_steps).search(search)
+    return search
 
 
 def strong_components(nodes: int, before: Sequence[int], after: Sequence[int]) -> array[int]:
@@ -111,56 +106,105 @@ def _rows(nodes: int, before: Sequence[int], after: Sequence[int]) -> tuple[arra
     return first, targets
 
 
-class _Component:
-    """One strongly connected component, searched from each of its dependencies that no cycle has yet."""
+class _Cycles:
+    """The search among dependencies that lie on a cycle, from each of them that no cycle has yet."""
 
-    def __init__(self, dependencies: DependencyArrays, inside: Sequence[int], steps: int) -> None:
-        self._all, self._inside, self._steps = dependencies, inside, steps
-        self._from: dict[int, list[int]] = {}
+    def __init__(self, nodes: int, dependencies: DependencyArrays, inside: Sequence[int], steps: int) -> None:
+        self._nodes, self._all, self._inside, self._steps = nodes, dependencies, inside, steps
+        self._out: dict[int, list[int]] = {}
+        self._in: dict[int, list[int]] = {}
         for number in inside:
-            self._from.setdefault(dependencies.before[number], []).append(number)
+            self._out.setdefault(dependencies.before[number], []).append(number)
+            self._in.setdefault(dependencies.after[number], []).append(number)
         self._covered: set[int] = set()
+        self._kinds = 0
+        self._order = array("i")
+        self._cut = False
 
-    def search(self, search: CycleSearch) -> int:
-        """Add the component's cycles; return how many steps are left."""
+    def search(self, search: CycleSearch) -> None:
+        """Add all cycles."""
         for phenomenon, begins, rest in _SEARCHES:
+            self._turn_to(rest)
             for number in self._inside:
                 if not 1 << self._all.kind_of(number) & begins or number in self._covered:
                     continue
                 if self._steps <= 0 or len(search.cycles) >= MOST_CYCLES:
-                    return 0
-                path = self._path(number, rest)
+                    search.complete = False
+                    return
+                path = self._path(number)
                 if path is not None:
                     self._covered.update((number, *path))
                     search.cycles.append((phenomenon, tuple(self._all[each] for each in (number, *path))))
-        return self._steps
+        search.complete = not self._cut
 
-    def _path(self, number: int, kinds: int) -> list[int] | None:
-        """Return the shortest way back to where a dependency begins; of several, one over the same item."""
-        start, goal, key = self._all.after[number], self._all.before[number], self._all.key[number]
-        came: dict[int, int] = {start: -1}
-        waiting = deque([start])
-        while waiting:
-            node = waiting.popleft()
-            last = -1
-            for each in self._from.get(node, ()):
-                self._steps -= 1
-                target = self._all.after[each]
-                if not 1 << self._all.kind_of(each) & kinds:
-                    continue
-                if target == goal and (last < 0 or self._all.key[each] == key):
-                    last = each
-                elif target not in came:
-                    came[target] = each
-                    waiting.append(target)
-            if last >= 0:
-                return self._walked(came, last)
-            if self._steps <= 0:
+    def _turn_to(self, kinds: int) -> None:
+        """Search among dependencies of some kinds: their components' numbers only ever fall along a path."""
+        chosen = [number for number in self._inside if 1 << self._all.kind_of(number) & kinds]
+        before, after = ([column[number] for number in chosen] for column in (self._all.before, self._all.after))
+        self._kinds, self._order = kinds, strong_components(self._nodes, before, after)
+
+    def _path(self, number: int) -> list[int] | None:
+        """Return the shortest way from where a dependency ends to where it begins, None where there is none."""
+        start, goal, order = self._all.after[number], self._all.before[number], self._order
+        if order[start] < order[goal]:
+            return None
+        if (direct := self._direct(start, goal, self._all.key[number])) is not None:
+            return [direct]
+        forward, backward = {start: -1}, {goal: -1}
+        front, back = [start], [goal]
+        least = self._steps - MOST_STEPS_ONCE
+        while front and back:
+            if self._steps < max(0, least):
+                self._cut = True
                 return None
+            if len(front) <= len(back):
+                front, meeting = self._expand(front, self._out, self._all.after, forward, backward)
+            else:
+                back, meeting = self._expand(back, self._in, self._all.before, backward, forward)
+            if meeting is not None:
+                return self._walked(meeting, forward, backward)
         return None
 
-    def _walked(self, came: dict[int, int], last: int) -> list[int]:
-        path = [last]
-        while (each := came[self._all.before[path[-1]]]) >= 0:
+    def _direct(self, start: int, goal: int, key: int) -> int | None:
+        """Return a dependency between two transactions; of several, one over the same item."""
+        direct = [each for each in self._out.get(start, ()) if self._all.after[each] == goal and self._may_use(each)]
+        self._steps -= len(self._out.get(start, ()))
+        return next((each for each in direct if self._all.key[each] == key), direct[0] if direct else None)
+
+    def _may_use(self, number: int) -> bool:
+        return bool(1 << self._all.kind_of(number) & self._kinds)
+
+    def _expand(
+        self, front: Sequence[int], edges: Mapping[int, Sequence[int]], ends: Sequence[int], came: dict[int, int],
+        others: Mapping[int, int],
+    ) -> tuple[list[int], int | None]:  # fmt: skip
+        """Go one dependency further; return the transactions that are new, and one where both ways meet."""
+        bounds = sorted(self._order[node] for node in (next(iter(came)), next(iter(others))))
+        only_new = self._kinds & _RW
+        reached: list[int] = []
+        for node in front:
+            for each in edges.get(node, ()):
+                self._steps -= 1
+                target = ends[each]
+                if target in came or not self._may_use(each) or not bounds[0] <= self._order[target] <= bounds[1]:
+                    continue
+                if only_new and self._all.kind_of(each) == DependencyKind.RW and each in self._covered:
+                    continue
+                came[target] = each
+                if target in others:
+                    return reached, target
+                reached.append(target)
+        return reached, None
+
+    def _walked(self, meeting: int, forward: Mapping[int, int], backward: Mapping[int, int]) -> list[int]:
+        path: list[int] = []
+        node = meeting
+        while (each := forward[node]) >= 0:
             path.append(each)
-        return path[::-1]
+            node = self._all.before[each]
+        path.reverse()
+        node = meeting
+        while (each := backward[node]) >= 0:
+            path.append(each)
+            node = self._all.after[each]
+        return path

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 import random
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from migverify.cli.main import run
 from migverify.errors import UsageError
 from migverify.model import Verdict
 from migverify.workload.anomalies.check import check_history
@@ -119,9 +122,11 @@ def test_known_anomalies_are_found_and_nothing_else(name: str) -> None:
     initial = {"t/x": None, "t/y": None} if "=-" in schedule else {f"t/{key}": "0" for key in "xyz"}
     checked = check_history(history(schedule, initial=initial))
     assert found(checked) == expected
-    assert len(checked.anomalies) == 1 and checked.complete
+    assert len(checked.anomalies) == 1
+    assert checked.complete
     anomaly = checked.anomalies[0]
-    assert len(anomaly.transactions) >= 2 and anomaly.steps
+    assert len(anomaly.transactions) >= 2
+    assert anomaly.steps
     assert {name for name, _ in anomaly.statements} == set(anomaly.transactions)
 
 
@@ -156,14 +161,16 @@ def test_counted_versions_need_no_unique_values() -> None:
 def test_what_the_levels_permit_is_what_hermitage_found() -> None:
     update = history(KNOWN["lost update"][0], initial={"t/x": "0"})
     for server, level, note in (
-        ("mysql 9.7", "REPEATABLE READ", "documented for mysql"), ("tidb 8.5", "REPEATABLE READ", "documented for tidb"),
+        ("mysql 9.7", "REPEATABLE READ", "documented for mysql"),
+        ("tidb 8.5", "REPEATABLE READ", "documented for tidb"),
         ("mysql 9.7", "SERIALIZABLE", "NOT documented"), ("tidb 8.5", "SERIALIZABLE", ""), ("mysql 9.7", "x", ""),
     ):  # fmt: skip
         one = replace(update, server=server,
                       transactions=tuple(replace(each, isolation=level) for each in update.transactions))  # fmt: skip
         both = compare_histories(check_history(one), check_history(one))
         assert [each.permitted for each in both.anomalies] == [PermittedBy.BOTH]
-        assert both.anomalies[0].note.startswith(note) and bool(note) == bool(both.anomalies[0].note)
+        assert both.anomalies[0].note.startswith(note)
+        assert bool(note) == bool(both.anomalies[0].note)
     for (_, level), names in PERMITTED.items():
         assert AnomalyName.DIRTY_WRITE not in names
         assert (AnomalyName.ABORTED_READ in names) == (level == "READ UNCOMMITTED")
@@ -248,7 +255,11 @@ def executed(seed: int, mode: str, *, unique: bool = True, spread: bool = True) 
                 steps.append(Step(number, "r", key, own[number][key], made_by=number))
             else:
                 chain = chains[key]
-                at = rng.randrange(len(chain)) if mode == "free" else (seen[key] if mode == "snapshot" else len(chain)) - 1
+                at = (
+                    rng.randrange(len(chain))
+                    if mode == "free"
+                    else (seen[key] if mode == "snapshot" else len(chain)) - 1
+                )
                 steps.append(Step(number, "r", key, chain[at][1], made_by=chain[at][0]))
             continue
         conflict = mode == "snapshot" and any(len(chains[key]) > seen[key] for key in own[number])
@@ -287,7 +298,7 @@ def true_edges(steps: list[Step]) -> set[tuple[int, int, str]]:
     for number in committed:
         for key in {step.key for step in steps if step.transaction == number and step.kind == "w"}:
             versions.setdefault(key, [-1]).append(number)
-    edges = {(one, two, "ww") for chain in versions.values() for one, two in zip(chain[1:], chain[2:], strict=False)}
+    edges = {(one, two, "ww") for chain in versions.values() for one, two in pairwise(chain[1:])}
     for step in steps:
         if step.kind != "r" or step.transaction not in committed or step.made_by == step.transaction:
             continue
@@ -473,3 +484,31 @@ def test_a_bad_line_is_one_clear_error(tmp_path: Path, lines: str, message: str)
     assert message in str(caught.value.message)
     with pytest.raises(UsageError, match="cannot be read"):
         read_history(tmp_path / "none.jsonl")
+
+
+# --- the command ---------------------------------------------------------------------------------------------
+
+
+def test_the_command_compares_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    initial: dict[str, str | None] = {"t/x": "0", "t/y": "0"}
+    paths = [tmp_path / "source.jsonl", tmp_path / "target.jsonl"]
+    for path, schedule, server in zip(paths, (SKEW.removesuffix("2c") + "2a", SKEW), ("mysql 9.7", "tidb 8.5"),
+                                      strict=True):  # fmt: skip
+        with path.open("w") as lines:
+            write_history(lines, history(schedule, initial=initial, server=server))
+    source, target = map(str, paths)
+    assert run(["workload", "anomalies", source, target]) == 1
+    shown = capsys.readouterr().out
+    assert "MISMATCH: 1 anomaly on the target that the source did not permit" in shown
+    assert "target only: write skew (G2-item) under REPEATABLE READ" in shown
+    assert "T1 had read t/y before what T2 wrote to it (rw)" in shown
+    assert "T2: wy=21 of 11" in shown
+    assert "documented for tidb REPEATABLE READ" in shown
+    assert "4 of 4 reads usable (100%)" in shown
+    assert run(["workload", "anomalies", target, source, "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert (body["verdict"], body["anomalies"][0]["permitted_by"]) == ("MATCH", "source only")
+    paths[0].write_text(f"{HEAD}\n")
+    assert run(["workload", "anomalies", source, target]) == 3
+    assert "no committed transaction read" in capsys.readouterr().out
+    assert run(["workload", "anomalies", str(tmp_path), target]) == 2
