@@ -42,6 +42,7 @@ class TableKeys:
     ``clocked``: a write may put the session's time into a column by itself (a default, ON UPDATE, a trigger).
     ``integers`` and ``texts`` are the columns of those types; a key over others names no row for certain.
     ``zoned`` are its TIMESTAMP columns, whose text depends on the session's time zone; None where they are not known.
+    ``generated`` columns change with others.
     """
 
     primary: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ class TableKeys:
     integers: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     zoned: tuple[str, ...] | None = None
+    generated: frozenset[str] = frozenset()
 
 
 Keys: TypeAlias = Mapping[str, TableKeys]
@@ -142,7 +144,7 @@ def _where(
 ) -> set[RowKey] | None:
     primary = table.primary
     values: dict[str, list[bytes]] = {}
-    for part in _conjuncts(sql, found, words, start):
+    for part in conjuncts(sql, found, words, start):
         if part is None:
             return None
         equal = _equality(sql, part, table)
@@ -158,7 +160,7 @@ def _where(
     return rows
 
 
-def _conjuncts(sql: bytes, found: Sequence[Token], words: Sequence[bytes], start: int) -> list[list[Token] | None]:
+def conjuncts(sql: bytes, found: Sequence[Token], words: Sequence[bytes], start: int) -> list[list[Token] | None]:
     """Cut the condition at its outermost ANDs; None for one that is open at its end or holds an OR."""
     parts: list[list[Token] | None] = []
     part: list[Token] = []
@@ -194,7 +196,7 @@ def _equality(sql: bytes, part: Sequence[Token], table: TableKeys) -> tuple[str,
     at = 0
     while len(part) > at + 2 and texts[at + 1] == b"." and part[at + 2].kind in (Kind.WORD, Kind.QUOTED):
         at += 2
-    column = _column(texts[at])
+    column = column_name(texts[at])
     rest = list(part[at + 1 :])
     if len(rest) == 2 and texts[at + 1] in (b"=", b"<=>"):
         value = _value(sql, rest[1], column, table)
@@ -209,7 +211,8 @@ def _equality(sql: bytes, part: Sequence[Token], table: TableKeys) -> tuple[str,
     return None
 
 
-def _column(text: bytes) -> str:
+def column_name(text: bytes) -> str:
+    """Return a column's name, in lower case, without quotes and without its table."""
     return text.rpartition(b".")[2].strip(b'`"').decode("utf-8", "replace").lower()
 
 
@@ -236,7 +239,7 @@ def _assigns(sql: bytes, found: Sequence[Token], words: Sequence[bytes], where: 
         return True
     columns = {name for key in (table.primary, *table.unique.values()) for name in key}
     for token in found[words.index(b"SET") + 1 : where]:
-        if token.kind in (Kind.WORD, Kind.QUOTED, Kind.NAMES) and _column(sql[token.start : token.end]) in columns:
+        if token.kind in (Kind.WORD, Kind.QUOTED, Kind.NAMES) and column_name(sql[token.start : token.end]) in columns:
             return True  # also where it is only read: rather too much than too little
     return False
 
@@ -251,16 +254,16 @@ def _inserted(sql: bytes, found: Sequence[Token], words: Sequence[bytes], table:
         return None  # it may change a row that another of the unique keys finds
     if b"DUPLICATE" in words:
         update = words.index(b"DUPLICATE")
-        if {_column(text) for text in texts[update:]} & set(table.primary):
+        if {column_name(text) for text in texts[update:]} & set(table.primary):
             return None
     columns = list(table.columns)
     if texts[place - 1] == b")" and b"(" in texts[:place]:
-        columns = [_column(text) for text in texts[texts.index(b"(") + 1 : place - 1] if text != b","]
+        columns = [column_name(text) for text in texts[texts.index(b"(") + 1 : place - 1] if text != b","]
     keys = {"PRIMARY": table.primary, **table.unique}
     if any(column not in columns for key in keys.values() for column in key):
         return None  # generated or default values
     rows: set[RowKey] = set()
-    for values in _tuples(texts, found, place + 1):
+    for values in value_rows(texts, found, place + 1):
         if values is None or len(values) != len(columns):
             return None
         by_name = dict(zip(columns, values, strict=True))
@@ -276,7 +279,7 @@ def _single(sql: bytes, parts: Sequence[Token], column: str, table: TableKeys) -
     return _value(sql, parts[0], column, table) if len(parts) == 1 else None
 
 
-def _tuples(texts: Sequence[bytes], found: Sequence[Token], start: int) -> list[list[list[Token]] | None]:
+def value_rows(texts: Sequence[bytes], found: Sequence[Token], start: int) -> list[list[list[Token]] | None]:
     """Cut ``(a, b), (c, d)`` into rows of values, each a list of tokens; ``[None]`` where it is something else."""
     rows: list[list[list[Token]] | None] = []
     at = start
