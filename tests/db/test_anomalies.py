@@ -183,7 +183,10 @@ def test_a_write_skew_that_only_the_target_permits_is_a_finding(accounts: Databa
 
 # --- a replay with histories ---------------------------------------------------------------------------------
 
-GENERAL = "/usr/sbin/mysqld, Version: 8.0.36 (MySQL). started with:\nTcp port: 3306\nTime                 Id Command    Argument\n"
+HEAD = (
+    "/usr/sbin/mysqld, Version: 8.0.36 (MySQL Community Server - GPL). started with:\n"
+    "Tcp port: 3306  Unix socket: /tmp/mysql.sock\nTime                 Id Command    Argument\n"
+)
 SKEW = (
     (1, "BEGIN"), (2, "BEGIN"),
     (1, "SELECT id, balance FROM accounts WHERE id IN (1, 2)"),
@@ -197,12 +200,14 @@ def test_a_replay_records_what_both_servers_permitted(
     accounts: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     accounts.both("REPLACE INTO accounts VALUES (1, 0), (2, 0)", "COMMIT")
-    name, lines = accounts.name, []
-    for session in (1, 2):
-        lines.append(f"2026-01-02T03:04:00.{session:06d}Z\t    {session} Connect\troot@h on {name} using TCP/IP")
-    for at, (session, sql) in enumerate(SKEW, 1):
-        lines.append(f"2026-01-02T03:04:0{at // 3}.{at % 3 * 300_000:06d}Z\t    {session} Query\t{sql}")
-    (tmp_path / "general.log").write_text(GENERAL + "\n".join(lines) + "\n")
+    name = accounts.name
+    lines = [
+        f"2026-01-02T03:04:00.{session:06d}Z\t    {session} Connect\troot@h on {name} using TCP/IP"
+        for session in (1, 2)
+    ]
+    lines += [f"2026-01-02T03:04:0{at // 3}.{at % 3 * 300_000:06d}Z\t    {session} Query\t{sql}"
+              for at, (session, sql) in enumerate(SKEW, 1)]  # fmt: skip
+    (tmp_path / "general.log").write_text(HEAD + "\n".join(lines) + "\n")
     config = tmp_path / "migverify.yaml"
     config.write_text(json.dumps({
         "source": {"host": accounts.pair.source.host, "port": accounts.pair.source.port, "user": "root"},
