@@ -19,7 +19,7 @@ from migverify.workload.anomalies.model import (
     AnomalyName,
     CheckedHistory,
     Commitment,
-    History,
+    TransactionHistory,
     HistoryOperation,
     HistoryTransaction,
     OperationKind,
@@ -141,7 +141,7 @@ def recorded(databases: Databases, side: str, level: str, schedule: str) -> Chec
     transactions = tuple(one.transaction() for one in sessions.values())
     flavor = "mysql" if side == "source" else "tidb"
     initial: dict[str, str | None] = {f"accounts/{account}/balance": "0" for account in "12"}
-    return check_history(History(transactions, initial, flavor))
+    return check_history(TransactionHistory(transactions, initial, flavor))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from migverify.workload.anomalies.model import (
     Cycle,
     Dependency,
     DependencyKind,
-    History,
+    TransactionHistory,
     HistoryTransaction,
     Phenomenon,
 )
@@ -25,7 +25,7 @@ _VERBS = {
 }
 
 
-def check_history(history: History, most_steps: int = MOST_STEPS) -> CheckedHistory:
+def check_history(history: TransactionHistory, most_steps: int = MOST_STEPS) -> CheckedHistory:
     """Return the anomalies of a history, each once, the strictest phenomenon first."""
     inferred = infer(history)
     search = find_cycles(len(history.transactions), inferred.dependencies, most_steps)

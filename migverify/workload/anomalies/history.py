@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from migverify.errors import UsageError
 from migverify.workload.anomalies.model import (
     Commitment,
-    History,
+    TransactionHistory,
     HistoryOperation,
     HistoryTransaction,
     OperationKind,
@@ -22,7 +22,7 @@ _KINDS = {kind.value: kind for kind in OperationKind}
 _OUTCOMES = {outcome.value: outcome for outcome in Commitment}
 
 
-def read_history(path: Path) -> History:
+def read_history(path: Path) -> TransactionHistory:
     """Return the history of a file.
 
     Raises UsageError: the file cannot be read, or a line is no transaction; the message names the line.
@@ -52,7 +52,7 @@ def read_history(path: Path) -> History:
         raise UsageError(
             f"{path}, line {number}: {what}", hint="docs/anomalies.md has the format of a history."
         ) from error
-    return History(tuple(transactions), head.get("initial", {}), str(head.get("server", "")))
+    return TransactionHistory(tuple(transactions), head.get("initial", {}), str(head.get("server", "")))
 
 
 def _head(body: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _time(body: dict[str, Any], name: str) -> int:
     return value
 
 
-def write_history(lines: TextIO, history: History) -> None:
+def write_history(lines: TextIO, history: TransactionHistory) -> None:
     """Write a history as ``read_history`` reads it."""
     write_lines(lines, history.transactions, history.server, dict(history.initial))
 

@@ -22,7 +22,7 @@ from migverify.workload.anomalies.model import (
     Commitment,
     Dependency,
     DependencyKind,
-    History,
+    TransactionHistory,
     HistoryTransaction,
     OperationKind,
     Usability,
@@ -108,13 +108,13 @@ class Inferred:
     usability: Usability = field(default_factory=Usability)
 
 
-def infer(history: History) -> Inferred:
+def infer(history: TransactionHistory) -> Inferred:
     """Return the dependencies of a history, the dirty reads, and how much of it could be used."""
     return _Inference(history).run()
 
 
 class _Inference:
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: TransactionHistory) -> None:
         self._history = history
         self._transactions = history.transactions
         self._writes: dict[str, list[_Write]] = {}

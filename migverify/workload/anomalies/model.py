@@ -77,7 +77,7 @@ class HistoryTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class TransactionHistory:
     """The transactions of one server. ``initial`` are values from before the history, where they are known."""
 
     transactions: tuple[HistoryTransaction, ...]

@@ -46,7 +46,7 @@ def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, statement: st
     if not touched:
         return
     table = keys.get(touched[0].table, TableKeys())
-    text = _Text(call.sql, list(tokens(call.sql, "mysql", modes)), table)
+    text = _StatementText(call.sql, list(tokens(call.sql, "mysql", modes)), table)
     items = _Items(touched, table, seen, statement)
     if found.may_write:
         yield from _writes(text, items)
@@ -54,7 +54,7 @@ def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, statement: st
         yield from _reads(text, items)
 
 
-class _Text:
+class _StatementText:
     """A statement by its tokens."""
 
     def __init__(self, sql: bytes, found: Sequence[Token], table: TableKeys) -> None:
@@ -190,7 +190,7 @@ class _Items:
         return "/".join(parts if column else parts[:2])
 
 
-def _writes(text: _Text, items: _Items) -> Iterator[HistoryOperation]:
+def _writes(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
     word, seen, rows = text.first, items.seen, items.rows
     if word in (b"UPDATE", b"DELETE") and not seen.affected and EVERYTHING not in items.tables:
         return
@@ -213,7 +213,7 @@ def _writes(text: _Text, items: _Items) -> Iterator[HistoryOperation]:
         yield from items.any_row([items.name])
 
 
-def _reads(text: _Text, items: _Items) -> Iterator[HistoryOperation]:
+def _reads(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
     seen, names = items.seen, items.seen.columns
     if seen.rows is None or not text.selects_columns():
         return

@@ -26,7 +26,7 @@ from migverify.workload.anomalies.model import (
     AnomalyName,
     CheckedHistory,
     Commitment,
-    History,
+    TransactionHistory,
     HistoryOperation,
     HistoryTransaction,
     OperationKind,
@@ -38,7 +38,7 @@ Found = set[tuple[Phenomenon, AnomalyName]]
 
 
 def history(schedule: str, *, initial: dict[str, str | None] | None = None, level: str = "REPEATABLE READ",
-            server: str = "tidb 8.5") -> History:  # fmt: skip
+            server: str = "tidb 8.5") -> TransactionHistory:  # fmt: skip
     """Return the history of steps ``1rx=0 1wx=5 1wx? 1d:c 1a`` (read, write, opaque write, commit, abort).
 
     Each step takes two units of time; ``-`` for a value is an absent row; ``x#3=5`` counts versions.
@@ -55,7 +55,7 @@ def history(schedule: str, *, initial: dict[str, str | None] | None = None, leve
         operations = tuple(operation(text, when) for text, when in own)
         begin = operations[0].begin if operations else at
         made.append(HistoryTransaction(f"T{name}", name, level, outcome, begin, at, at + 1, operations))
-    return History(tuple(made), {} if initial is None else initial, server)
+    return TransactionHistory(tuple(made), {} if initial is None else initial, server)
 
 
 def operation(text: str, at: int) -> HistoryOperation:
@@ -200,7 +200,7 @@ def test_nothing_is_claimed_where_too_little_is_known() -> None:
     assert few.verdict is Verdict.INCONCLUSIVE
     assert "1 of 2 reads (50%) could be used" in few.reasons[0]
     assert compare_histories(half, half, 0.5).verdict is Verdict.MATCH
-    empty = check_history(History(()))
+    empty = check_history(TransactionHistory(()))
     assert compare_histories(empty, empty).verdict is Verdict.INCONCLUSIVE
     other = compare_histories(check("1rx=0 1c"), check("1rx=0 1c 2rx=0 2c"))
     assert "1 transactions are in one of the histories only" in other.reasons
@@ -226,7 +226,9 @@ class Step:
     made_by: int = -1  # of a read: whose version it is; -1 from before the history
 
 
-def executed(seed: int, mode: str, *, unique: bool = True, spread: bool = True) -> tuple[History, list[Step]]:
+def executed(
+    seed: int, mode: str, *, unique: bool = True, spread: bool = True
+) -> tuple[TransactionHistory, list[Step]]:
     """Run random transactions and return their history and what really happened.
 
     ``serial``: one after the other; ``snapshot``: reads see the commits before the first step, the first committer of
@@ -271,7 +273,7 @@ def executed(seed: int, mode: str, *, unique: bool = True, spread: bool = True) 
     return timed(rng, steps, keys, spread=spread, declared=unique or rng.random() < 0.5), steps
 
 
-def timed(rng: random.Random, steps: list[Step], keys: str, *, spread: bool, declared: bool) -> History:
+def timed(rng: random.Random, steps: list[Step], keys: str, *, spread: bool, declared: bool) -> TransactionHistory:
     """Give each step a time around the moment when it really happened; steps of different transactions overlap."""
     made = []
     for number in sorted({step.transaction for step in steps}):
@@ -288,7 +290,7 @@ def timed(rng: random.Random, steps: list[Step], keys: str, *, spread: bool, dec
         )  # fmt: skip
         outcome = Commitment.COMMITTED if own[-1][1].kind == "c" else Commitment.ABORTED
         made.append(HistoryTransaction(f"T{number}", str(number), "", outcome, spans[0][0], *spans[-1], operations))
-    return History(tuple(made), {f"t/{key}": "start" for key in keys} if declared else {})
+    return TransactionHistory(tuple(made), {f"t/{key}": "start" for key in keys} if declared else {})
 
 
 def true_edges(steps: list[Step]) -> set[tuple[int, int, str]]:
@@ -434,7 +436,7 @@ def test_planted_anomalies_are_found_among_others(seed: int, name: str) -> None:
         replace(each, name=f"P{each.name}", operations=tuple(replace(op, key=f"u{op.key}") for op in each.operations))
         for each in planted.transactions
     )
-    both = History((*serial.transactions, *moved), {**serial.initial, **planted.initial})
+    both = TransactionHistory((*serial.transactions, *moved), {**serial.initial, **planted.initial})
     assert found(check_history(both)) == expected
 
 
