@@ -37,6 +37,7 @@ CONNECTING = {
     "workload sessions": "workload sessions --out s.json",
     "workload replay": "workload replay captures/one",
     "workload replay --nightly": "workload replay --nightly captures",
+    "workload plans": "workload plans captures/one",
     "workload probe": "workload probe", "workload reproduce": "workload reproduce --run last --store {store}",
     "workload replay --mark-clone": "workload replay --mark-clone target --name drill",
     "workload clients": "workload clients",
@@ -49,7 +50,7 @@ CONNECTING = {
 
 FILES_ONLY = {
     "config", "config --schema", "config --keys", "config --waivers", "workload capture", "workload capture --quality",
-    "workload digest", "runbook readiness --dr", "runbook traffic init",
+    "workload digest", "workload anomalies", "runbook readiness --dr", "runbook traffic init",
 }  # fmt: skip
 
 BY_A_RUNBOOK = {
