@@ -40,8 +40,8 @@ def anomalies(
     from migverify.workload.anomalies.compare import compare_histories
     from migverify.workload.anomalies.history import read_history
 
-    histories = (check_history(read_history(path)) for path in (source, target))
-    compared = compare_histories(*histories, usable / 100)
+    on_source, on_target = (check_history(read_history(path)) for path in (source, target))
+    compared = compare_histories(on_source, on_target, usable / 100)
     typer.echo(json.dumps(compared.as_json()) if as_json else "\n".join(_text(compared)))
     raise typer.Exit(int(compared.verdict.exit_code))
 

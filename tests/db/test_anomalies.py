@@ -19,10 +19,10 @@ from migverify.workload.anomalies.model import (
     AnomalyName,
     CheckedHistory,
     Commitment,
-    TransactionHistory,
     HistoryOperation,
     HistoryTransaction,
     OperationKind,
+    TransactionHistory,
 )
 from migverify_lab.servers import LabServer
 from tests.conftest import Databases

@@ -13,9 +13,9 @@ from migverify.workload.anomalies.model import (
     Cycle,
     Dependency,
     DependencyKind,
-    TransactionHistory,
     HistoryTransaction,
     Phenomenon,
+    TransactionHistory,
 )
 
 _VERBS = {

@@ -11,10 +11,10 @@ from typing import Any, TextIO
 from migverify.errors import UsageError
 from migverify.workload.anomalies.model import (
     Commitment,
-    TransactionHistory,
     HistoryOperation,
     HistoryTransaction,
     OperationKind,
+    TransactionHistory,
 )
 
 FORMAT = "migverify transaction history 1"

@@ -22,9 +22,9 @@ from migverify.workload.anomalies.model import (
     Commitment,
     Dependency,
     DependencyKind,
-    TransactionHistory,
     HistoryTransaction,
     OperationKind,
+    TransactionHistory,
     Usability,
 )
 

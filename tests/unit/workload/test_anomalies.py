@@ -26,11 +26,11 @@ from migverify.workload.anomalies.model import (
     AnomalyName,
     CheckedHistory,
     Commitment,
-    TransactionHistory,
     HistoryOperation,
     HistoryTransaction,
     OperationKind,
     Phenomenon,
+    TransactionHistory,
 )
 
 START = {"x": "0", "y": "0", "z": "0"}
