@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from migverify.cli import (
+    workload_anomalies,
     workload_capture,
     workload_clients,
     workload_clone,
@@ -35,10 +36,11 @@ add(app, "replay", workload_replay.replay, workload_replay.EPILOG, (
 ), (
     "--protocol", "--session", "--user", "--digest", "--from", "--until", "--ddl", "--locking", "--sessions",
     "--assume-database", "--accept-write-grants", "--noise", "--jobs", "--connections", "--max-lag", "--idle",
-    "--engine", "--spark-master", "--quiet",
+    "--engine", "--spark-master", "--quiet", "--anomalies",
 ))  # fmt: skip
 add(app, "probe", workload_probe.probe, workload_probe.EPILOG)
 add(app, "plans", workload_plans.plans, workload_plans.EPILOG)
+add(app, "anomalies", workload_anomalies.anomalies, workload_anomalies.EPILOG)
 add(app, "reproduce", workload_reproduce.reproduce, workload_reproduce.EPILOG)
 add(app, "digest", workload_digest.digest, workload_digest.EPILOG)
 add(app, "explain-conflict", workload_conflict.explain_conflict, workload_conflict.EPILOG)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -69,6 +70,9 @@ def replay(
     locking: Annotated[
         bool, typer.Option("--locking", help="Ask locking reads, LOCK TABLES and GET_LOCK too.")
     ] = False,
+    anomalies: Annotated[
+        bool, typer.Option("--anomalies", help="Record histories of transactions for `workload anomalies`.")
+    ] = False,
     reads_only: Annotated[
         bool, typer.Option("--reads-only", help="Judge reads alone: writes are reported as not covered.")
     ] = False,
@@ -126,6 +130,9 @@ def replay(
 
     if reads_only and (writes or ddl):
         raise UsageError("--reads-only contradicts --writes and --ddl.", hint="Leave one out.")
+    if anomalies and (not writes or target_only or resume or engine is ReplayEngine.SPARK):
+        raise UsageError("--anomalies needs --writes, both sides, and one run from its beginning on this machine.",
+                         hint="Leave --target-only, --resume and --engine spark out.")  # fmt: skip
     selection = CallSelection(
         tuple(session or ()), tuple(user or ()), tuple(digest or ()), _moment(start, "--from"),
         _moment(end, "--until"), limit,
@@ -141,6 +148,7 @@ def replay(
         accept_write_grants=accept_write_grants, dumps=[read_sessions(one) for one in sessions or ()],
         database=assume_database,
     )  # fmt: skip
+    setup = replace(setup, options=replace(setup.options, record=anomalies))
     next(
         capture_reader()(capture, ["position"]), None
     )  # a folder that holds no capture is reported before a server is asked
@@ -157,7 +165,7 @@ def _run(
     store: str | None, engine: ReplayEngine, master: str | None, *, as_json: bool, quiet: bool,
 ) -> ExitCode:  # fmt: skip
     from migverify.cli.report import open_run_store
-    from migverify.cli.workload_replay_setup import begin, carry_on, conclude
+    from migverify.cli.workload_replay_setup import begin, carry_on, conclude, histories
     from migverify.report.model import ReportOptions
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
@@ -185,6 +193,9 @@ def _run(
         finally:
             line.clear()
         conclude(setup, opened, run_id, result)
+        if setup.options.record:
+            files = " ".join(histories(setup, opened, run_id, folder))
+            say(f"compare what both sides permitted: migverify workload anomalies {files}")
         data = read_report(opened, run_id, ReportOptions(values=setup.config.report.values))
         if not quiet:
             _say_lag(result.counters.lag_most, result.counters.forced)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from migverify.workload.replay.plan import CallSelection, ColumnReader, ReplayPlan
     from migverify.workload.replay.run import ReplayResult
     from migverify.workload.replay.safety import Leave, ReplayEndpoints
+    from migverify.workload.replay.touches import Keys
     from migverify.workload.server_sessions import SessionDump
 
 
@@ -106,21 +107,42 @@ def plan_of(
     setup: ReplaySetup, capture: Path, folder: Path, selection: CallSelection, progress: Callable[[int], None]
 ) -> ReplayPlan:
     """Read a capture into a plan; the order of writes needs the keys of the tables, which are read from a server."""
-    from migverify.db.session import open_session
-    from migverify.workload.replay.keys import databases_of, read_keys
     from migverify.workload.replay.plan import read_plan
 
-    reader = capture_reader()
-    databases = databases_of(reader(capture, ["database"])) | ({setup.database} if setup.database else set())
-    databases |= {one.database for dump in setup.dumps for one in dump.sessions if one.database}
-    side, endpoint = next(iter(setup.sides.endpoints.items()))
-    with open_session(endpoint, setup.sides.secrets.get(endpoint.name), side=side) as session:
-        keys = read_keys(session, databases)
+    reader, keys = capture_reader(), _keys(setup, capture)
     idle = setup.workload.idle_seconds
     return read_plan(
         capture, folder, reader, selection=selection, leave=setup.leave, keys=keys, dumps=setup.dumps,
         database=setup.database, idle=None if idle is None else round(idle * 1_000_000), progress=progress,
     )  # fmt: skip
+
+
+def _keys(setup: ReplaySetup, capture: Path) -> Keys:
+    """Return the keys of the tables in a capture's databases, from the first side."""
+    from migverify.db.session import open_session
+    from migverify.workload.replay.keys import databases_of, read_keys
+
+    databases = databases_of(capture_reader()(capture, ["database"])) | ({setup.database} if setup.database else set())
+    databases |= {one.database for dump in setup.dumps for one in dump.sessions if one.database}
+    side, endpoint = next(iter(setup.sides.endpoints.items()))
+    with open_session(endpoint, setup.sides.secrets.get(endpoint.name), side=side) as session:
+        return read_keys(session, databases)
+
+
+def histories(setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path) -> list[str]:
+    """Write the histories of a run's transactions; return the files, the source's first."""
+    from migverify.model import Side
+    from migverify.workload.anomalies.record import write_histories
+    from migverify.workload.catalogue.versions import server
+    from migverify.workload.replay.runfile import RunFile
+
+    facts = store.load_run(run_id).facts["endpoints"]
+    servers = {side: server(facts[side.value]["version"]) for side in (Side.SOURCE, Side.TARGET)}
+    texts = {side: f"{one.flavor.value} {one.text}" for side, one in servers.items()}
+    capture = Path(store.load_run(run_id).plan["capture"])
+    with RunFile(folder) as run:
+        files = write_histories(run, _keys(setup, capture), texts, mask=setup.options.mask)
+    return [str(files[side]) for side in texts]
 
 
 def begin(

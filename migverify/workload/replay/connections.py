@@ -48,7 +48,8 @@ class EngineOptions:
     ``connections`` is how many sessions are connected at once (one connection a side each). ``wait_limit`` bounds how
     long a call waits for another session, ``max_lag`` how late calls may begin before the run stops, ``grace`` how long
     calls under way may take after a stop. Without ``writes`` sessions are made read-only where the server can. With
-    ``apart`` calls of other workers cannot be waited for: one that should is racy instead.
+    ``apart`` calls of other workers cannot be waited for: one that should is racy instead. With ``record`` what calls
+    saw is kept for histories of transactions.
     """
 
     pace: Pace = field(default_factory=Pace)
@@ -65,6 +66,7 @@ class EngineOptions:
     writes: bool = False
     apart: bool = False
     found_rows: bool = True
+    record: bool = False
 
 
 class Answers:

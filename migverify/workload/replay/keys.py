@@ -69,7 +69,8 @@ def _keys(table: TableDef, related: tuple[str, ...], *, triggers: bool) -> Table
         for types in (_INTEGERS, _TEXTS)
     )
     zoned = tuple(column.name.lower() for column in table.columns if column.data_type == "timestamp")
-    return TableKeys(primary, unique, related, triggers, strict, columns, clocked, integers, texts, zoned)
+    generated = frozenset(column.name.lower() for column in table.columns if column.generation)
+    return TableKeys(primary, unique, related, triggers, strict, columns, clocked, integers, texts, zoned, generated)
 
 
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint"})

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from migverify.errors import PlanError, StoreError
-from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement
+from migverify.model import Side
+from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement, TimedAnswer
 from migverify.workload.replay.runfile import COMMITS, RUN_FILE, WRITES, RunFile, compact, connect, not_written
 
 UNKNOWN = "unknown whether it ran"
 LOCK = "lock"
 PATIENCE = 15.0
 """Seconds that workers of a killed replay get to end: longer than calls under way may take after a stop."""
+_MOST_SEEN = 64
+_INTEGER_TYPES = frozenset({1, 2, 3, 8, 9})
+"""The protocol's numbers of TINYINT, SMALLINT, INT, BIGINT and MEDIUMINT."""
 _STATES = {state.value: state for state in Judgement}
 
 
@@ -88,6 +93,7 @@ class Outcomes:
         self._db = connect(folder / RUN_FILE, timeout=0)
         self.intents: list[tuple[int]] = []
         self.ends: list[tuple[int, str]] = []
+        self.seen: list[tuple[int, str]] = []
         self.counters = ""
 
     def intend(self, index: int) -> None:
@@ -97,6 +103,11 @@ class Outcomes:
     def end(self, index: int, judged: JudgedCall) -> None:
         """Note a call's outcome."""
         self.ends.append((index, pack(judged)))
+
+    def see(self, index: int, answers: Mapping[Side, TimedAnswer]) -> None:
+        """Note what a call saw on each side, for histories (``begin_seeing``)."""
+        body = {side.value: _seen(timed) for side, timed in answers.items()}
+        self.seen.append((index, compact(body)))
 
     def take(self, rows: Iterable[tuple[int, str]]) -> None:
         """Note outcomes that another machine packed."""
@@ -108,6 +119,8 @@ class Outcomes:
             self._db.execute("BEGIN IMMEDIATE")
             self._db.executemany("INSERT OR IGNORE INTO outcomes VALUES (?, NULL)", self.intents)
             self._db.executemany("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", self.ends)
+            if self.seen:
+                self._db.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?)", self.seen)
             if self.counters:
                 self._db.execute("INSERT OR REPLACE INTO workers VALUES (?, ?)", (self.worker, self.counters))
             self._db.execute("COMMIT")
@@ -119,6 +132,7 @@ class Outcomes:
             raise not_written(self._folder, error) from error
         self.intents.clear()
         self.ends.clear()
+        self.seen.clear()
         self.counters = ""
         return True
 
@@ -130,6 +144,73 @@ class Outcomes:
                 raise StoreError(f"{self._folder / RUN_FILE} stays locked", hint="Is another process writing it?")
         finally:
             self._db.close()
+
+
+@dataclass(frozen=True, slots=True)
+class SeenAnswer:
+    """What a history needs of one side's answer. ``rows`` are hashes of cells, None where they are not kept.
+
+    ``lost`` says that there was no answer. ``columns`` are the original names, in lower case. Times are monotonic
+    nanoseconds.
+    """
+
+    begun: int
+    ended: int
+    lost: bool
+    errno: int
+    affected: int
+    warnings: int
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] | None = None
+
+
+def begin_seeing(run: RunFile) -> None:
+    """Make room for what calls see."""
+    run.change("CREATE TABLE IF NOT EXISTS seen (call INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+
+
+def value_hash(text: bytes | None) -> str:
+    """Return what stands for a value in a history; ``NULL`` for NULL."""
+    return "NULL" if text is None else hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def _seen(timed: TimedAnswer) -> list[Any]:
+    answer = timed.answer
+    kept: list[Any] = [
+        timed.begun,
+        timed.ended,
+        bool(answer.unanswered),
+        answer.errno,
+        answer.affected,
+        answer.warnings,
+    ]
+    if answer.columns and answer.rows is not None and len(answer.rows) <= _MOST_SEEN:
+        kept.append([column.original.decode("utf-8", "replace").lower() for column in answer.columns])
+        whole = [column.type_code in _INTEGER_TYPES for column in answer.columns]
+        kept.append([
+            [value_hash(b"%d" % int(cell) if number and cell is not None else cell)
+             for cell, number in zip(row, whole, strict=True)]
+            for row in answer.rows
+        ])  # fmt: skip
+    return kept
+
+
+def seen_answers(run: RunFile, side: Side) -> Iterator[tuple[int, SeenAnswer]]:
+    """Yield what calls saw on a side, by call.
+
+    Raises PlanError: the run did not record it.
+    """
+    try:
+        rows = run.db.execute("SELECT call, body FROM seen ORDER BY call")
+    except sqlite3.DatabaseError as error:
+        raise PlanError(f"{run.folder} has no histories: {error}", hint="Replay with --anomalies.") from error
+    for call, body in rows:
+        kept = json.loads(body).get(side.value)
+        if kept is not None:
+            begun, ended, lost, errno, affected, warnings, *more = kept
+            columns, cells = more or ((), None)
+            hashes = None if cells is None else tuple(map(tuple, cells))
+            yield call, SeenAnswer(begun, ended, lost, errno, affected, warnings, tuple(columns), hashes)
 
 
 def pack(one: JudgedCall) -> str:

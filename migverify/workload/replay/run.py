@@ -28,6 +28,7 @@ from migverify.workload.replay.outcomes import (
     alone,
     among_workers,
     begin_attempt,
+    begin_seeing,
     judged,
     total,
 )
@@ -134,6 +135,8 @@ def replay(
     """
     with alone(folder) as lock, RunFile(folder) as run:
         plan = prepare(run, resume=resume)
+        if options.record:
+            begin_seeing(run)
         before = run.db.execute("SELECT COUNT(body) FROM outcomes").fetchone()[0]
         left, start = remaining(run)
         dealt = partition(run, max(1, min(jobs, len(left), options.connections)), left)

@@ -23,7 +23,7 @@ from migverify.workload.model import Command
 from migverify.workload.replay.compare import judge
 from migverify.workload.replay.connections import Answers, ConnectionPool, EngineOptions, SideConnection
 from migverify.workload.replay.model import Answer, Call, JudgedCall, Judgement, Observation, ServerWarning, TimedAnswer
-from migverify.workload.replay.outcomes import Counters
+from migverify.workload.replay.outcomes import Counters, Outcomes
 from migverify.workload.replay.restore import RESET_CLOCK, reachable, reading, restored, set_clock, standing
 from migverify.workload.replay.runfile import CLOCKED, COMMITS, FIRST_OF_UNIT, WRITES, PlannedCall, SessionSlice
 from migverify.workload.state import DEADLOCK, SessionState
@@ -55,6 +55,7 @@ class Schedule(Protocol):
     pool: ConnectionPool
     options: EngineOptions
     counters: Counters
+    outcomes: Outcomes
     stopped: str
 
     def calls_left(self, first: int, last: int) -> Iterator[PlannedCall]: ...  # noqa: D102
@@ -234,6 +235,8 @@ class SessionReplayer:
         while True:
             rounds += 1
             await self._exchange(call, asked, prepared=prepared)
+            if options.record and rounds == 1:
+                engine.outcomes.see(planned.index, {side: answers[0] for side, answers in asked.items()})
             engine.counters.target_asked += 1
             engine.counters.source_asked += len(asked) > 1
             lost = any(one.closed for one in self.connections.values())

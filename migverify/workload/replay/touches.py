@@ -42,6 +42,7 @@ class TableKeys:
     ``clocked``: a write may put the session's time into a column by itself (a default, ON UPDATE, a trigger).
     ``integers`` and ``texts`` are the columns of those types; a key over others names no row for certain.
     ``zoned`` are its TIMESTAMP columns, whose text depends on the session's time zone; None where they are not known.
+    ``generated`` columns change with others.
     """
 
     primary: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ class TableKeys:
     integers: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     zoned: tuple[str, ...] | None = None
+    generated: frozenset[str] = frozenset()
 
 
 Keys: TypeAlias = Mapping[str, TableKeys]
@@ -143,7 +145,7 @@ def _where(
 ) -> set[RowKey] | None:
     primary = table.primary
     values: dict[str, list[bytes]] = {}
-    for part in _conjuncts(sql, found, words, start):
+    for part in conjuncts(sql, found, words, start):
         if part is None:
             return None
         equal = _equality(sql, part, table)
@@ -159,7 +161,7 @@ def _where(
     return rows
 
 
-def _conjuncts(sql: bytes, found: Sequence[Token], words: Sequence[bytes], start: int) -> list[list[Token] | None]:
+def conjuncts(sql: bytes, found: Sequence[Token], words: Sequence[bytes], start: int) -> list[list[Token] | None]:
     """Cut the condition at its outermost ANDs; None for one that is open at its end or holds an OR."""
     parts: list[list[Token] | None] = []
     part: list[Token] = []
@@ -211,7 +213,7 @@ def _equality(sql: bytes, part: Sequence[Token], table: TableKeys) -> tuple[str,
 
 
 def column_name(text: bytes) -> str:
-    """Return the column that a token names, in lower case."""
+    """Return a column's name, in lower case, without quotes and without its table."""
     return text.rpartition(b".")[2].strip(b'`"').decode("utf-8", "replace").lower()
 
 

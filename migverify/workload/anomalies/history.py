@@ -1,0 +1,147 @@
+"""Histories as JSON lines: one transaction a line, in any order. ``docs/anomalies.md`` has the format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from sys import intern
+from typing import Any, TextIO
+
+from migverify.errors import UsageError
+from migverify.workload.anomalies.model import (
+    Commitment,
+    HistoryOperation,
+    HistoryTransaction,
+    OperationKind,
+    TransactionHistory,
+)
+
+FORMAT = "migverify transaction history 1"
+_KINDS = {kind.value: kind for kind in OperationKind}
+_OUTCOMES = {outcome.value: outcome for outcome in Commitment}
+
+
+def read_history(path: Path) -> TransactionHistory:
+    """Return the history of a file.
+
+    Raises UsageError: the file cannot be read, or a line is no transaction; the message names the line.
+    """
+    transactions: list[HistoryTransaction] = []
+    head: dict[str, Any] = {}
+    names: set[str] = set()
+    number = 1
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                body = json.loads(line)
+                if number == 1:
+                    head = _head(body)
+                    continue
+                transaction = _transaction(body)
+                if transaction.name in names:
+                    raise ValueError(f"transaction {transaction.name} is there twice")
+                names.add(transaction.name)
+                transactions.append(transaction)
+        if not head:
+            raise ValueError("the file is empty")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        raise UsageError(
+            f"{path}, line {number}: {what}", hint="docs/anomalies.md has the format of a history."
+        ) from error
+    return TransactionHistory(tuple(transactions), head.get("initial", {}), str(head.get("server", "")))
+
+
+def _head(body: dict[str, Any]) -> dict[str, Any]:
+    if body.get("format") != FORMAT:
+        raise ValueError(f'the first line has no "format": "{FORMAT}"')
+    for key, value in body.get("initial", {}).items():
+        _text(key, value)
+    return body
+
+
+def _transaction(body: dict[str, Any]) -> HistoryTransaction:
+    begin, end = _time(body, "begin"), _time(body, "end")
+    commit = _time(body, "commit") if "commit" in body else begin
+    if not begin <= commit <= end:
+        raise ValueError("begin, commit and end are not in this order")
+    outcome = _OUTCOMES.get(body["outcome"])
+    if outcome is None:
+        raise ValueError(f"outcome {body['outcome']!r} is none of {', '.join(_OUTCOMES)}")
+    operations = tuple(_operation(each, begin, end) for each in body["operations"])
+    return HistoryTransaction(
+        str(body["transaction"]), str(body["session"]), intern(str(body.get("isolation", "unknown"))), outcome, begin,
+        commit, end, operations,
+    )  # fmt: skip
+
+
+def _operation(body: dict[str, Any], begin: int, end: int) -> HistoryOperation:
+    kind, key = _KINDS.get(body["kind"]), body["key"]
+    if kind is None:
+        raise ValueError(f"kind {body['kind']!r} is none of {', '.join(_KINDS)}")
+    if not isinstance(key, str) or not key:
+        raise ValueError("key is no text")
+    known = "value" in body
+    value = _text("value", body.get("value"))
+    if key.endswith("*") and (kind is OperationKind.READ or known):
+        raise ValueError(f"{key}: only writes without a value have no single item")
+    version = body.get("version")
+    if version is not None and (type(version) is not int or version < (kind is OperationKind.WRITE)):
+        raise ValueError("version is no count")
+    first = _time(body, "begin") if "begin" in body else begin
+    last = _time(body, "end") if "end" in body else end
+    if not begin <= first <= last <= end:
+        raise ValueError(f"the times of {kind} {key} are not within the transaction")
+    return HistoryOperation(kind, intern(key), value, first, last, known, version, str(body.get("statement", "")))
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is neither text nor null")
+    return value
+
+
+def _time(body: dict[str, Any], name: str) -> int:
+    value = body[name]
+    if type(value) is not int:
+        raise ValueError(f"{name} is no whole number")
+    return value
+
+
+def write_history(lines: TextIO, history: TransactionHistory) -> None:
+    """Write a history as ``read_history`` reads it."""
+    write_lines(lines, history.transactions, history.server, dict(history.initial))
+
+
+def write_lines(
+    lines: TextIO, transactions: Iterable[HistoryTransaction], server: str, initial: dict[str, str | None] | None = None
+) -> int:
+    """Write transactions, one at a time; return how many."""
+    number = 0
+    lines.write(json.dumps({"format": FORMAT, "server": server, "initial": initial or {}}) + "\n")
+    for number, transaction in enumerate(transactions, 1):  # noqa: B007 - it counts
+        lines.write(json.dumps(_as_json(transaction)) + "\n")
+    return number
+
+
+def _as_json(transaction: HistoryTransaction) -> dict[str, Any]:
+    return {
+        "transaction": transaction.name, "session": transaction.session, "isolation": transaction.isolation,
+        "outcome": transaction.outcome.value, "begin": transaction.begin, "commit": transaction.commit,
+        "end": transaction.end, "operations": [dict(_operation_json(each)) for each in transaction.operations],
+    }  # fmt: skip
+
+
+def _operation_json(operation: HistoryOperation) -> Iterator[tuple[str, Any]]:
+    yield "kind", operation.kind.value
+    yield "key", operation.key
+    if operation.known:
+        yield "value", operation.value
+    if operation.version is not None:
+        yield "version", operation.version
+    yield from (("begin", operation.begin), ("end", operation.end))
+    if operation.statement:
+        yield "statement", operation.statement
