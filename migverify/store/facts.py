@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, func, insert, select, union_all
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from migverify.store import schema as t
@@ -83,7 +83,12 @@ def insert_many(
         upsert = mysql.insert(table)
         statement = upsert.on_duplicate_key_update({name: upsert.inserted[name] for name in moved})
     else:
-        put = sqlite.insert(table) if plain else postgresql.insert(table)
+        if plain:
+            put: Any = sqlite.insert(table)
+        else:
+            from sqlalchemy.dialects import postgresql  # slow to load, and few stores are on it
+
+            put = postgresql.insert(table)
         keys = [column.name for column in table.primary_key]
         statement = put.on_conflict_do_update(index_elements=keys, set_={name: put.excluded[name] for name in moved})
     compiled = statement.compile(dialect=connection.dialect, column_keys=names)

@@ -80,4 +80,21 @@ def test_load_beside_the_tests_ends_with_them_also_when_they_are_killed(tmp_path
 def test_modules_with_clocks_are_marked(tmp_path: Path) -> None:
     (tmp_path / "test_clock.py").write_text("import time\ndef test_it(): pass\n")
     done = run(tmp_path, "def test_it(): pass\n", "-m", "clocks", "--end-by", str(time.time() + 3600))
-    assert "1 passed, 1 deselected" in done.stdout
+    assert "1 passed in" in done.stdout
+    assert "test_clock.py" in run(tmp_path, "", "-m", "clocks", "-v").stdout
+
+
+@pytest.mark.parametrize(
+    ("expression", "loaded"),
+    [
+        ("clocks and not soak", {"test_clock.py"}),
+        ("not clocks and not soak", {"test_it.py"}),
+        ("clocks and not soak or not soak", {"test_clock.py", "test_it.py"}),
+        ("not soak", {"test_clock.py", "test_it.py"}),
+    ],
+)
+def test_modules_without_a_selected_test_are_not_loaded(tmp_path: Path, expression: str, loaded: set[str]) -> None:
+    trace = "open('loaded', 'a').write(__file__.rpartition('/')[2] + '\\n')\ndef test_it(): pass\n"
+    (tmp_path / "test_clock.py").write_text("import time\n" + trace)
+    run(tmp_path, trace, "-m", expression)
+    assert set((tmp_path / "loaded").read_text().split()) == loaded
