@@ -11,6 +11,8 @@ from enum import StrEnum
 from migverify.watch.key_changes import KeyChange
 
 MOST_RANGES = 4_096
+FEW_UNEQUAL = 20
+"""Changes of a pair that may be the feed's in another text, and are found all the same."""
 
 
 class CrossingKind(StrEnum):
@@ -80,6 +82,30 @@ class CrossingCounts:
     returned: int = 0
     findings: Counter[CrossingKind] = field(default_factory=Counter)
     is_exact: bool = True
+
+
+@dataclass(slots=True)
+class TextProof:
+    """Whether the images of both sides have one text, per pair: with a wrong time zone no image is equal.
+
+    ``equal`` counts explained images, ``different`` changes that may be an image of the leading side in another text.
+    ``unequal`` are pairs in which those are more.
+    """
+
+    equal: Counter[int] = field(default_factory=Counter)
+    different: Counter[int] = field(default_factory=Counter)
+    unequal: set[int] = field(default_factory=set)
+
+    def differ(self, pair: int) -> bool:
+        """Count a change that may be another text; returns whether the pair cannot be judged."""
+        self.different[pair] += 1
+        if self.different[pair] > max(FEW_UNEQUAL, self.equal[pair]):
+            self.unequal.add(pair)
+        return pair in self.unequal
+
+    def are_proved(self, pair: int) -> bool:
+        """Whether an image of the pair was equal on both sides."""
+        return self.equal[pair] > 0
 
 
 @dataclass(slots=True)

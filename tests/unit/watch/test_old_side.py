@@ -123,6 +123,10 @@ class Pair:
             self.lead(*transaction(at + 40 * number, marker=number))
             self.follow(*transaction(at + 40 * number + 5, marker=number))
 
+    def mark(self, at: int, number: int = 3) -> None:
+        """A marker comes to the source."""
+        self.follow(*transaction(at, marker=number))
+
     def collect(self, until: int) -> None:
         """Take what comes until the source was read and judged to an ordinal."""
         deadline = time.monotonic() + PATIENCE
@@ -156,7 +160,8 @@ def test_what_the_feed_brings_is_explained_and_the_rest_is_found(pair: Pair) -> 
     pair.settle(10)
     pair.lead(*transaction(200, ("1", "a"), ("2", "b")))
     pair.follow(*transaction(210, ("1", "a"), ("2", "b")), *transaction(220, ("7", "client")))
-    pair.collect(220)
+    pair.mark(230)
+    pair.collect(230)
     assert (pair.kinds, pair.places) == (["written"], [(0, ("7",))])
     status = pair.side.status()
     assert (status.explained, status.written, status.at_least) == (2, {"written": 1}, False)
@@ -165,6 +170,81 @@ def test_what_the_feed_brings_is_explained_and_the_rest_is_found(pair: Pair) -> 
         "written on source by another than the feed: 1 finding (written 1)",
         "writes of others are not judged in app.f: its key has no exact text",
     ]
+
+
+def test_a_finding_waits_for_a_newer_marker_and_its_row_does_not(pair: Pair) -> None:
+    pair.settle(10)
+    pair.follow(*transaction(220, ("7", "client")))
+    pair.collect(220)
+    assert (pair.kinds, pair.places, pair.side.status().written) == ([], [(0, ("7",))], {})
+    pair.mark(230)
+    pair.collect(230)
+    assert (pair.kinds, pair.places, pair.side.status().written) == (["written"], [(0, ("7",))], {"written": 1})
+
+
+def test_where_no_marker_comes_a_finding_is_given_out_after_a_while(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("migverify.watch.pending_findings.PENDING_SECONDS", 0.2)
+    pair.settle(10)
+    pair.follow(*transaction(220, ("7", "client")))
+    pair.collect(220)
+    assert pair.kinds == []
+    time.sleep(0.25)
+    pair.collect(220)
+    assert pair.kinds == ["written"]
+
+
+@pytest.mark.parametrize("is_read_at_once", [True, False])
+def test_a_feed_that_begins_again_far_back_is_no_finding(pair: Pair, is_read_at_once: bool) -> None:
+    pair.settle(10)
+    pair.lead(*transaction(200, marker=20), *transaction(240, marker=21))
+    pair.follow(*transaction(205, marker=20), *transaction(245, marker=21))
+    pair.collect(245)
+    pair.follow(*transaction(250, ("7", "from before the watch"), ("8", "from before the watch")))
+    if not is_read_at_once:
+        pair.collect(250)
+    pair.mark(255, 2)
+    pair.follow(*transaction(260, ("9", "from before the watch")))
+    pair.mark(265, 22)
+    pair.collect(265)
+    status = pair.side.status()
+    assert (pair.kinds, sorted(pair.places)) == ([], [(0, (key,)) for key in "789"])
+    assert (status.written, status.at_least, status.not_seen) == ({}, True, "")
+    # It is judged again when the feed is known to be past all of that.
+    at = pair.head + 10
+    for n in range(30, 150):
+        pair.lead(*transaction(at + n * 10, marker=n))
+        pair.follow(*transaction(270 + n, marker=n))
+    pair.follow(*transaction(500, ("7", "client")), *transaction(510, marker=200))
+    pair.head = at + 5000
+    pair.collect(510)
+    assert (pair.kinds, pair.side.status().written) == (["written"], {"written": 1})
+
+
+def test_a_feed_may_carry_out_a_truncate_row_by_row(pair: Pair) -> None:
+    pair.settle(10)
+    truncate = Statement(Op.TRUNCATE, (("app", "t"),), "TRUNCATE t", "app", "f", 0, 0)
+    pair.lead(Begin("200", tso_position(200), 20), truncate, Commit("200", tso_position(200), 20))
+    pair.follow(*transaction(210, ("1", "a"), ("2", "b"), op=Op.DELETE))
+    pair.mark(220)
+    pair.collect(220)
+    assert (pair.kinds, sorted(pair.places)) == ([], [(0, ("1",)), (0, ("2",))])
+
+
+def test_a_table_whose_texts_differ_on_both_sides_is_named_and_nothing_of_it_found(pair: Pair) -> None:
+    pair.crossing = Crossing(0, proves_texts=True, limit=1000)
+    pair.side._crossing = pair.crossing
+    pair.settle(10)
+    for n in range(40):
+        pair.lead(*transaction(200 + n, (str(n), "12:00")))
+        pair.follow(*transaction(300 + n, (str(n), "14:00")))
+    pair.mark(400)
+    pair.collect(400)
+    assert (pair.kinds, len(set(pair.places))) == ([], 40)
+    assert pair.side.status().left_out[-1] == (
+        "app.t: its values in the changefeed are not those of the binlog (a time zone, a type)"
+    )
 
 
 def test_before_the_first_markers_nothing_is_judged_and_the_rows_are_read(pair: Pair) -> None:
@@ -183,7 +263,8 @@ def test_a_table_that_a_statement_changes_is_judged_no_more(pair: Pair) -> None:
     pair.settle(10)
     ddl = Statement(Op.DDL, (("APP", "t"),), "ALTER TABLE t ADD x INT", "app", "f", 0, 0)
     pair.follow(*transaction(200, ("7", "client")))
-    pair.collect(200)
+    pair.mark(205)
+    pair.collect(205)
     pair.lead(Begin("300", tso_position(300), 30), ddl, Commit("300", tso_position(300), 30))
     pair.follow(*transaction(310, ("8", "client")))
     deadline = time.monotonic() + PATIENCE
@@ -237,7 +318,8 @@ def test_a_target_that_does_not_answer_loses_nothing(pair: Pair) -> None:
         except ReadError:
             failures += 1
     assert failures
-    pair.collect(220)
+    pair.mark(230)
+    pair.collect(230)
     assert pair.kinds == ["written"]
 
 
@@ -462,6 +544,7 @@ def test_a_finding_becomes_a_note_and_its_key_is_read(
     monkeypatch.setattr(TablesWatch, "_head", lambda _self, _number: pair.head)
     pair.settle(10)
     pair.follow(*transaction(220, *((str(n), "client") for n in range(MOST_NOTES + 20))))
+    pair.mark(230)
     pair.lead(Idle(tso_position(pair.head), 0))
     deadline = time.monotonic() + PATIENCE
     while not watch.ledger.notes() and time.monotonic() < deadline:
