@@ -16,7 +16,7 @@ import pytest
 from migverify.changes.model import Begin, Commit, DecodedTable, Idle, Item, Op, Position, Rows, Statement
 from migverify.changes.positions import tso_position
 from migverify.config import Config, load_config
-from migverify.errors import ChangeError, ReadError
+from migverify.errors import ChangeError, ConfigError, ReadError
 from migverify.model import ColumnDef, TableDef, TableRef, Verdict
 from migverify.sql.key_range import KeyColumn
 from migverify.tables import old_side as tables_old_side
@@ -239,9 +239,13 @@ def test_a_table_whose_texts_differ_on_both_sides_is_named_and_nothing_of_it_fou
     for n in range(40):
         pair.lead(*transaction(200 + n, (str(n), "12:00")))
         pair.follow(*transaction(300 + n, (str(n), "14:00")))
+    pair.lead(Idle(tso_position(pair.head), 0))
     pair.mark(400)
-    pair.collect(400)
-    assert (pair.kinds, len(set(pair.places))) == ([], 40)
+    deadline = time.monotonic() + PATIENCE
+    found: list[Any] = []
+    while pair.side.status().read != "place 400" and time.monotonic() < deadline:
+        found += pair.side.collect(lambda: pair.head)[0]
+    assert (found, pair.side.status().written) == ([], {})
     assert pair.side.status().left_out[-1] == (
         "app.t: its values in the changefeed are not those of the binlog (a time zone, a type)"
     )
@@ -456,12 +460,9 @@ def refused(*_: Any) -> Any:
     raise ChangeError("no binlog")
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [("old_side: true", "no binlog"), ("old_side: false", None), ("sweep_minutes: 5", None)],
-)
+@pytest.mark.parametrize(("settings", "reason"), [("", "no binlog"), ("old_side: false, ", None)])
 def test_where_the_source_cannot_be_read_the_status_says_so(tmp_path: Path, settings: str, reason: str | None) -> None:
-    config = config_of(tmp_path, (TEXT % "").replace("old_side: true", settings))
+    config = config_of(tmp_path, (TEXT % "").replace("old_side: true, ", settings))
     watched = watched_pairs(config, [make_pair()], reverse=True)
     pool = SimpleNamespace(session=refused)
     made = make_old_side(
@@ -474,8 +475,28 @@ def test_where_the_source_cannot_be_read_the_status_says_so(tmp_path: Path, sett
         assert made.lines() == [f"writes of others on source are not seen: {reason}"]
 
 
+def test_where_it_is_demanded_and_the_source_cannot_be_read_the_watch_does_not_begin(tmp_path: Path) -> None:
+    config = config_of(tmp_path, TEXT % "")
+    watched = watched_pairs(config, [make_pair()], reverse=True)
+    pool = SimpleNamespace(session=refused)
+    stream = reverse_stream(config, tso_position(5), "run")
+    with pytest.raises(ChangeError, match="no binlog"):
+        make_old_side(config, {}, watched, stream, pool, Ledger(tmp_path / "l.db"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("other", ["applied: settle", "sweep_minutes: 5"])
+def test_it_cannot_be_demanded_without_marker_and_changefeed(tmp_path: Path, other: str) -> None:
+    text = TEXT % ""
+    if other.startswith("sweep"):
+        text = text.replace("carrier: {format: canal-json, files: [sink.json]}", other)
+    with pytest.raises(ConfigError, match="`old_side: true` needs `carrier` and `applied: marker`"):
+        config_of(
+            tmp_path, text.replace("applied: marker", other if other.startswith("applied") else "applied: marker")
+        )
+
+
 def test_without_a_marker_or_with_shards_it_is_not_judged(tmp_path: Path) -> None:
-    settled = TEXT.replace("applied: marker", "applied: settle") % ""
+    settled = TEXT.replace("old_side: true, applied: marker", "applied: settle") % ""
     shards = settled.replace(
         'source: {url: "mysql://app@db1"}', 'sources: {a: {url: "mysql://app@db1"}, b: {url: "mysql://app@db2"}}'
     )
@@ -489,14 +510,36 @@ def test_without_a_marker_or_with_shards_it_is_not_judged(tmp_path: Path) -> Non
         assert reason in made.not_seen
 
 
-@pytest.mark.parametrize(("name", "value"), [("binlog_format", "MIXED"), ("binlog_row_image", "MINIMAL")])
+def granted(monkeypatch: pytest.MonkeyPatch, *privileges: str) -> None:
+    monkeypatch.setattr(
+        tables_old_side, "check_grants", lambda _: SimpleNamespace(allows=lambda privilege: privilege in privileges)
+    )
+
+
+def test_a_user_who_may_not_read_the_binlog_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, (TEXT % "").replace("old_side: true, ", ""))
+    monkeypatch.setattr(tables_old_side, "refuse_incomplete", lambda *_: None)
+    monkeypatch.setattr(tables_old_side, "global_variables", lambda _: {})
+    monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b", 4))
+    granted(monkeypatch, "REPLICATION CLIENT")
+    pool: Any = SimpleNamespace(session=lambda _: nullcontext())
+    made = make_old_side(
+        config, {}, [], reverse_stream(config, tso_position(5), "run"), pool, Ledger(tmp_path / "l.db")
+    )
+    assert isinstance(made, OldSideStatus)
+    assert made.not_seen == "source: app lacks REPLICATION SLAVE, without which no binlog is sent."
+
+
+@pytest.mark.parametrize(("name", "value"), [("binlog_format", "MIXED"), ("binlog_row_image", "MINIMAL"),
+                                               ("binlog_row_value_options", "PARTIAL_JSON")])  # fmt: skip
 def test_a_binlog_without_whole_rows_is_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    config = config_of(tmp_path, TEXT % "")
+    config = config_of(tmp_path, (TEXT % "").replace("old_side: true, ", ""))
     monkeypatch.setattr(tables_old_side, "refuse_incomplete", lambda *_: None)
     monkeypatch.setattr(tables_old_side, "global_variables", lambda _: {name: value})
     monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b", 4))
+    granted(monkeypatch, "REPLICATION SLAVE")
     pool: Any = SimpleNamespace(session=lambda _: nullcontext())
     made = make_old_side(
         config, {}, [], reverse_stream(config, tso_position(5), "run"), pool, Ledger(tmp_path / "l.db")
@@ -514,6 +557,7 @@ def test_reading_begins_at_the_end_of_the_binlog_and_at_the_place_of_the_ledger(
     monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b.000001", 44))
     columns = column("id", "bigint", extra="auto_increment"), column("v", "text")
     monkeypatch.setattr(tables_old_side, "_definitions", lambda _pool, end, _names: definition(end.name, *columns))
+    granted(monkeypatch, "REPLICATION SLAVE")
     ledger = Ledger(tmp_path / "l.db")
     ledger.touch({}, {0: (tso_position(77), 1)}, 0)
     pool: Any = SimpleNamespace(session=lambda _: nullcontext())
