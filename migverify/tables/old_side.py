@@ -22,6 +22,7 @@ from migverify.tables.watch_identity import Watched
 from migverify.tables.watch_streams import marker_name, watched_tables
 from migverify.watch.applied import Marker
 from migverify.watch.crossing import Crossing
+from migverify.watch.id_workers import IdWorkers, InferWorkers
 from migverify.watch.key_changes import DIGEST_FAMILIES, DigestedTable, KeyChangeReader
 from migverify.watch.ledger import Ledger
 from migverify.watch.old_side import LIMIT, OldSide, OldSideStatus
@@ -37,18 +38,26 @@ LEAST_FRACTION = 3
 class MatchedTables:
     """The tables of both sides whose changes can be matched: pair number -> table.
 
-    ``new_images`` and ``counters`` are pairs as ``Crossing`` takes them; ``skipped`` are words for the others.
+    ``new_images`` and ``counters`` are pairs as ``Crossing`` takes them, ``integers`` those with one key column of
+    integers that no counter fills; ``skipped`` are words for the others.
     """
 
     leading: dict[int, DigestedTable] = field(default_factory=dict)
     following: dict[int, DigestedTable] = field(default_factory=dict)
     new_images: set[int] = field(default_factory=set)
     counters: set[int] = field(default_factory=set)
+    integers: set[int] = field(default_factory=set)
     skipped: list[str] = field(default_factory=list)
 
 
 def make_old_side(
-    config: Config, secrets: Secrets, watched: Sequence[Watched], stream: Stream, pool: SessionPool, ledger: Ledger
+    config: Config,
+    secrets: Secrets,
+    watched: Sequence[Watched],
+    stream: Stream,
+    pool: SessionPool,
+    ledger: Ledger,
+    infer_workers: InferWorkers = lambda _: None,
 ) -> OldSide | OldSideStatus | None:
     """Return what matches the changes of both sides, why that cannot be, or None where it is switched off.
 
@@ -58,6 +67,8 @@ def make_old_side(
         The tables of the target that the watch follows.
     stream
         The changes of the target.
+    infer_workers
+        What tells the layout of snowflake ids.
 
     Raises
     ------
@@ -90,7 +101,8 @@ def make_old_side(
     crossing = Crossing(
         stream.changes.ordinal(led_from) if led_from is not None else 0, new_images=frozenset(tables.new_images),
         # Servers that count in steps, each from an offset of its own, never give out one id.
-        generators=dict.fromkeys(tables.counters, lambda number: number % step), proves_texts=True, limit=LIMIT,
+        generators=dict.fromkeys(tables.counters, lambda number: number % step),
+        workers=IdWorkers(infer_workers, tables.integers), proves_texts=True, limit=LIMIT,
     )  # fmt: skip
     names = {number: (_name(table), _name(tables.leading[number])) for number, table in tables.following.items()}
     return OldSide(
@@ -201,8 +213,9 @@ def _add(
     found.leading[number] = DigestedTable(theirs, tuple((c.target.name, _family(c.target)) for c in columns))
     if any("on update" in c.target.extra.lower() and (c.target.fsp or 0) >= LEAST_FRACTION for c in columns):
         found.new_images.add(number)
-    if len(ours.names) == 1 and "auto_increment" in definition.column(ours.names[0]).extra.lower():
-        found.counters.add(number)
+    if len(ours.names) == 1 and ours.key[0].family == "integer":
+        counts = "auto_increment" in definition.column(ours.names[0]).extra.lower()
+        (found.counters if counts else found.integers).add(number)
 
 
 def _family(column: ColumnDef) -> str:

@@ -68,7 +68,7 @@ class TablesWatch:
     status where it cannot. ``origin`` asks whether the changes are the target's, where no marker shows it.
     ``new_tables`` lists the target's tables that should have a pair and had none at the start, where the changes need
     not show that they were made: a changefeed may leave them out.
-    status where it cannot. ``blind_spots`` are words for what the streams do not show.
+    ``blind_spots`` are words for what the streams do not show.
     """
 
     pairs: Sequence[Watched]

@@ -52,6 +52,7 @@ from migverify.tables.watch_streams import (
 )
 from migverify.tables.watch_versions import PastReads
 from migverify.watch.collect import CatchUp
+from migverify.watch.id_workers import InferWorkers
 from migverify.watch.ledger import Ledger
 from migverify.watch.run import DRAIN, WatchRun
 from migverify.watch.stream import Stream
@@ -64,7 +65,7 @@ class TablesWatchRequest:
     ``since`` is the run it starts from, ``resume`` a watch to go on with; at most one of them. ``at`` is the place to
     drain to, ``now`` for the source's end when the watch begins, None to watch until stopped. ``reverse``: the target
     is written, and the sources follow. ``sweep``: no changefeed is read; every range is compared again within so many
-    minutes.
+    minutes. ``infer_workers`` tells the layout of snowflake ids.
     """
 
     command: str
@@ -75,6 +76,7 @@ class TablesWatchRequest:
     time_limit: float | None = None
     reverse: bool = False
     sweep: float | None = None
+    infer_workers: InferWorkers = lambda _: None
 
 
 def watch_tables(
@@ -184,7 +186,7 @@ def _make_watch(
         )
     old_side, blind_spots = None, []
     if reverse and minutes is None:
-        old_side = make_old_side(config, secrets, watched, streams[0], pool, ledger)
+        old_side = make_old_side(config, secrets, watched, streams[0], pool, ledger, request.infer_workers)
         blind_spots = [] if config.watch.sweep_rows else unseen_cascades(config, watched, pool)
     until = None
     if request.at is not None:

@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from migverify.watch.crossing_model import CrossingCounts, CrossingFinding, CrossingKind, IdRanges, TextProof
+from migverify.watch.id_workers import IdWorkers
 from migverify.watch.key_changes import KeyChange, Place
 from migverify.watch.key_images import KeyImages
 
@@ -63,6 +64,8 @@ class Crossing:
     generators
         Per pair whose one key column is an id: the generator of an id. Ids of two generators never meet: workers of a
         snowflake; a counter has one for all.
+    workers
+        What reads the workers of snowflake ids, None for nothing.
     feed_writers
         ``KeyChange.writer`` of the feed. Another known writer of the following side is a finding in any case.
     proves_texts
@@ -78,6 +81,7 @@ class Crossing:
         *,
         new_images: Set[int] = frozenset(),
         generators: Mapping[int, Callable[[int], int]] | None = None,
+        workers: IdWorkers | None = None,
         feed_writers: Set[str] = frozenset(),
         proves_texts: bool = False,
         limit: int = LIMIT,
@@ -96,7 +100,7 @@ class Crossing:
         self._first_resumes = -1
         self._forgotten = start
         self._new_images, self._feed_writers, self._limit = new_images, feed_writers, limit
-        self._ranges = IdRanges(generators or {})
+        self._ranges, self._workers = IdRanges(generators or {}), workers
         self._keys: dict[Place, KeyImages] = {}
         self._unsettled: deque[tuple[int, Place]] = deque()
         self._settled: deque[Place] = deque()
@@ -206,6 +210,10 @@ class Crossing:
     def _compare_ids(self, change: KeyChange, *, is_leading: bool) -> None:
         if (ids := self._ranges.add(change, is_leading=is_leading)) is not None:
             self._find(CrossingFinding(CrossingKind.ID_RANGES, change, ids=ids))
+        if self._workers is not None and is_leading:
+            self._workers.lead(change)
+        elif self._workers is not None and (worker := self._workers.worker_of_both(change)) is not None:
+            self._find(CrossingFinding(CrossingKind.SAME_WORKER, change, ids=(worker, worker)))
 
     # -- the following side --------------------------------------------------------------------------------------
 

@@ -28,12 +28,14 @@ class CrossingKind(StrEnum):
     STALE = "stale"  # the following side had an earlier image last, and the feed sends the newer one no more
     CIRCLES = "circles"  # images come back on both sides: what the feed brings is carried back
     ID_RANGES = "id ranges"  # both sides insert ids of one range
+    SAME_WORKER = "same worker"  # both sides insert snowflake ids of one worker
 
 
 @dataclass(frozen=True, slots=True)
 class CrossingFinding:
     """One finding. ``change`` is that of the following side; ``rounds`` and ``ids`` (first, last) are of their kinds.
 
+    ``ids`` of ``SAME_WORKER`` are the worker, twice.
     ``change`` of ``ID_RANGES`` is the insert, of either side, with which the ranges met.
     """
 
@@ -50,6 +52,9 @@ def sentence(finding: CrossingFinding, leading: str, following: str, place: str)
     if finding.kind is CrossingKind.ID_RANGES:
         first, last = finding.ids or (0, 0)
         return f"both sides insert ids from {first} to {last}: {key} at {place}"
+    if finding.kind is CrossingKind.SAME_WORKER:
+        worker = (finding.ids or (0, 0))[0]
+        return f"both sides insert ids of worker {worker}, which may give out the same id: {key} at {place}"
     deed = "deleted" if change.image is None else "inserted" if change.inserted else "written"
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(change.time))
     at = f"{key} was {deed} on {following} at {place} ({moment} UTC)"

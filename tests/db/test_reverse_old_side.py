@@ -55,7 +55,7 @@ def followed(databases: Databases, folder: Path, *faults: str, **options: Any) -
     polled = [f"{name}.marker", f"{name}.loop_"]
     with feed(databases.pair, folder / "feed", tables=[f"{name}.*"], polled=polled, faults=faults, full_types=True,
               name=f"old-side-{name}", **options) as fed:  # fmt: skip
-        config = config_of(databases, folder, fed, old_side=True, resent_seconds=RESENT_SECONDS)
+        config = config_of(databases, folder, fed, resent_seconds=RESENT_SECONDS)
         settings = yaml.safe_load(config.read_text())
         settings["reverse"]["carrier"]["types"] = str(folder / "types.json")
         types = {f"{name}.{table}": dict(fed.catalog.table(name, table).types) for table in ("pay", "loop_", "marker")}
@@ -208,9 +208,23 @@ def test_rows_that_go_in_circles_are_found(opened: Databases, tmp_path: Path) ->
 
 def test_where_the_binlog_may_not_be_judged_the_status_says_so(opened: Databases, tmp_path: Path) -> None:
     with followed(opened, tmp_path) as (fed, config):
-        settled = config_of(opened, tmp_path, fed, applied="settle", settle_seconds=1, old_side=True)
+        settled = config_of(opened, tmp_path, fed, applied="settle", settle_seconds=1)
         assert settled == config
         watching = Watching(config, "--reverse", "--since", verified(config))
         status = watching.wait_for(lambda s: s["old_side"] is not None)
         watching.stop()
     assert status["old_side"]["not_seen"].startswith("reverse.applied is not marker")
+
+
+def test_a_cascade_that_only_the_source_has_is_named(opened: Databases, tmp_path: Path) -> None:
+    name = opened.name
+    opened.both("CREATE TABLE child (id BIGINT PRIMARY KEY, pay BIGINT, KEY (pay))")
+    opened.source(f"ALTER TABLE child ADD CONSTRAINT fk_{name} FOREIGN KEY (pay) REFERENCES pay (id) ON DELETE CASCADE")
+    with followed(opened, tmp_path) as (_, config):
+        watching = Watching(config, "--reverse", "--since", verified(config))
+        watching.wait_for(lambda s: s["old_side"] is not None)
+        code, _ = watching.stop()
+        code, out, err = migverify("tables", "watch", "--config", str(config), "--reverse", "--resume", watching.run,
+                                   "--until-drained", "--timeout", "60")  # fmt: skip
+    assert code == 0, out + err
+    assert f"foreign key fk_{name} of {name}.child on {name}.pay (ON DELETE CASCADE), which target" in out

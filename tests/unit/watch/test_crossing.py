@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from migverify.guards.ids_snowflake import infer_workers
+from migverify.guards.layouts import TWITTER
 from migverify.model import KeyText
 from migverify.watch.crossing import ROUNDS, Crossing
 from migverify.watch.crossing_model import CrossingFinding, CrossingKind, sentence
+from migverify.watch.id_workers import IdWorkers
 from migverify.watch.key_changes import UNKNOWN, KeyChange, merged
 
 PAIR = 7
@@ -564,6 +568,27 @@ def test_what_the_feed_inserts_is_no_range_of_the_following_side(crossing: Cross
     crossing.lead(inserts, 10)
     crossing.follow(inserts, 10)
     assert judged(crossing) == []
+
+
+def test_snowflake_ids_of_one_worker_on_both_sides_are_found_once() -> None:
+    made = Crossing(0, workers=IdWorkers(infer_workers, {PAIR}))
+    made.resumes_at(0, 0)
+    moment = round(time.time() * 1000)
+    ours = [TWITTER.make(moment - 997 * n, n % 3, 0) for n in range(30)]
+    theirs = [TWITTER.make(moment - 1000 * n, worker, 1) for n, worker in enumerate((7, 2, 2, 1), start=1)]
+    made.lead(changes([(str(number), b"x") for number in ours], 10, inserted=True), 10)
+    made.follow(changes([(str(number), b"y") for number in theirs], 20, inserted=True), 20)
+    found = [finding for finding in judged(made) if finding.kind is CrossingKind.SAME_WORKER]
+    assert [(f.change.key, f.ids) for f in found] == [((str(theirs[1]),), (2, 2)), ((str(theirs[3]),), (1, 1))]
+    assert "ids of worker 2, which may give out the same id" in sentence(found[0], "t", "s", "here")
+
+
+def test_ids_without_a_known_layout_have_no_workers() -> None:
+    made = Crossing(0, workers=IdWorkers(infer_workers, {PAIR}))
+    made.resumes_at(0, 0)
+    made.lead(changes([(str(number), b"x") for number in range(1, 90)], 10, inserted=True), 10)
+    made.follow(changes([("500", b"y")], 20, inserted=True), 20)
+    assert [finding.kind for finding in judged(made)] == [CrossingKind.WRITTEN]
 
 
 # -- what is not known -----------------------------------------------------------------------------------------------
