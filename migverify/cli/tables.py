@@ -280,6 +280,7 @@ def watch(
     Exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE; Ctrl-C ends with what is known, exit 130.
     """
     from migverify.cli.report import open_run_store
+    from migverify.guards.ids_snowflake import infer_workers
     from migverify.tables.prepare import prepared_run
     from migverify.tables.watch_run import TablesWatchRequest, watch_tables
     from migverify.watch.ledger import ledger_folder
@@ -297,7 +298,7 @@ def watch(
         limit = timeout if timeout is not None else loaded.watch.drain_seconds
         request = TablesWatchRequest(
             command, since, resume, _position(start), (_position(at_position) or "now") if until_drained else None,
-            limit if until_drained else None, reverse, sweep,
+            limit if until_drained else None, reverse, sweep, infer_workers,
         )  # fmt: skip
         status = watch_tables(
             prepared, loaded, secrets, opened, request, ledger_folder(loaded),

@@ -72,10 +72,10 @@ class ReverseSettings(Strict):
     settle_seconds: Seconds = Field(
         default=5.0, description="How long the source may take to apply a change, for `applied: settle`."
     )
-    old_side: bool = Field(
-        default=False,
-        description="With `applied: marker`, the source's binlog is read too, and writes of others than the feed are"
-        " named. Where it cannot be read, the status says so.",
+    old_side: bool | None = Field(
+        default=None,
+        description="Whether the source's binlog is read too, so that writes of others than the feed are named: by"
+        " default where it can be, with `applied: marker`; else the status says why not. `true` refuses to begin then.",
     )
     resent_seconds: Seconds = Field(
         default=30.0,
@@ -91,4 +91,6 @@ class ReverseSettings(Strict):
     def _consistent(self) -> ReverseSettings:
         if self.applied == "marker" and self.marker is None:
             raise ValueError("`applied: marker` needs `marker`, the name of the table")
+        if self.old_side and (self.carrier is None or self.applied != "marker"):
+            raise ValueError("`old_side: true` needs `carrier` and `applied: marker`")
         return self

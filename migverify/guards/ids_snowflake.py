@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from migverify.guards.ids_model import DAY, IdKind, IdSpace
@@ -54,6 +55,13 @@ def snowflake(
         doubt = f"likely {layout}, confidence {guess.confidence:.2f}: {guess.evidence}"
         return replace(reported, doubts=(doubt,))
     return _generators(reported, layout, ids)
+
+
+def infer_workers(ids: Sequence[int]) -> Callable[[int], int] | None:
+    """Return what gives the worker of an id, by a sample of ids given out lately; None where that is not sure."""
+    guess = infer(ids, round(time.time() * 1000))
+    layout = guess.layout
+    return layout.worker if layout is not None and layout.split and guess.confidence >= ENOUGH else None
 
 
 def _ticks(layout: Layout, largest: int | None) -> int:

@@ -168,6 +168,10 @@ CASCADES = (
     " WHERE DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION')"
 )
 """Parent and child of every foreign key that changes rows of the child."""
+CASCADE_RULES = CASCADES.replace(" FROM ", ", CONSTRAINT_NAME, DELETE_RULE, UPDATE_RULE FROM ")
+"""The same, with the name and what is done on DELETE and on UPDATE."""
+ENFORCES_KEYS = "SHOW GLOBAL VARIABLES LIKE 'tidb_enable_foreign_key'"
+"""OFF where TiDB keeps foreign keys as text only."""
 
 # Not information_schema.DDL_JOBS: it reads the whole history, seconds for 30,000 jobs.
 TIDB_JOBS = "ADMIN SHOW DDL JOBS 50"

@@ -68,6 +68,7 @@ class TablesWatch:
     status where it cannot. ``origin`` asks whether the changes are the target's, where no marker shows it.
     ``new_tables`` lists the target's tables that should have a pair and had none at the start, where the changes need
     not show that they were made: a changefeed may leave them out.
+    ``blind_spots`` are words for what the streams do not show.
     """
 
     pairs: Sequence[Watched]
@@ -93,6 +94,7 @@ class TablesWatch:
     old_side: OldSide | OldSideStatus | None = None
     origin: FeedOrigin | None = None
     new_tables: Callable[[Session], Sequence[tuple[str, str]]] | None = None
+    blind_spots: Sequence[str] = ()
     ranges: RangeReads = field(init=False)
     _changes: ChangeCollector = field(init=False)
     _witnesses: dict[int, list[int]] = field(default_factory=dict)
@@ -455,5 +457,5 @@ class TablesWatch:
             self.ledger.notes(), (*self._all_troubles(), *self._doubts_of_origin()), ending is not None,
             ending is Ending.TIMED_OUT, tuple(self.uncovered), self.ranges.progress(),
             self.sweep if self.past is not None else None,
-            self.old_side.status() if isinstance(self.old_side, OldSide) else self.old_side,
+            self.old_side.status() if isinstance(self.old_side, OldSide) else self.old_side, self.blind_spots,
         ))  # fmt: skip

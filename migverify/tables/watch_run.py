@@ -24,6 +24,7 @@ from migverify.tables.prepare import PreparedTables, prepare, rules_of
 from migverify.tables.recheck import bases_of, carried_from, proof_run, refuse_other, rests_on
 from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
+from migverify.tables.unseen_cascades import unseen_cascades
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_begin import (
     identities_known,
@@ -51,6 +52,7 @@ from migverify.tables.watch_streams import (
 )
 from migverify.tables.watch_versions import PastReads
 from migverify.watch.collect import CatchUp
+from migverify.watch.id_workers import InferWorkers
 from migverify.watch.ledger import Ledger
 from migverify.watch.run import DRAIN, WatchRun
 from migverify.watch.stream import Stream
@@ -63,7 +65,7 @@ class TablesWatchRequest:
     ``since`` is the run it starts from, ``resume`` a watch to go on with; at most one of them. ``at`` is the place to
     drain to, ``now`` for the source's end when the watch begins, None to watch until stopped. ``reverse``: the target
     is written, and the sources follow. ``sweep``: no changefeed is read; every range is compared again within so many
-    minutes.
+    minutes. ``infer_workers`` tells the layout of snowflake ids.
     """
 
     command: str
@@ -74,6 +76,7 @@ class TablesWatchRequest:
     time_limit: float | None = None
     reverse: bool = False
     sweep: float | None = None
+    infer_workers: InferWorkers = lambda _: None
 
 
 def watch_tables(
@@ -181,9 +184,10 @@ def _make_watch(
         catch_up = read_by_file(
             streams, watched, None if request.start else next(reversed(began), None), pool, secrets, ledger
         )
-    old_side = None
+    old_side, blind_spots = None, []
     if reverse and minutes is None:
-        old_side = make_old_side(config, secrets, watched, streams[0], pool, ledger)
+        old_side = make_old_side(config, secrets, watched, streams[0], pool, ledger, request.infer_workers)
+        blind_spots = [] if config.watch.sweep_rows else unseen_cascades(config, watched, pool)
     until = None
     if request.at is not None:
         if minutes is not None and not isinstance(request.at, str):
@@ -211,6 +215,7 @@ def _make_watch(
         sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, secrets, pool),
         old_side=old_side, origin=_origin(config, streams[0], pool, ledger) if reverse and minutes is None else None,
         new_tables=partial(_new_tables, pairs, in_scope, marker) if reverse and minutes is None else None,
+        blind_spots=blind_spots,
     )  # fmt: skip
 
 

@@ -228,7 +228,7 @@ class WatchFacts:
 
     ``since`` are the first places without a proof, ``notes`` those of the ledger. ``uncovered`` names tables in scope
     that were not watched from the beginning, and why; ``stale`` says per pair how far its comparison is. ``sweep`` is
-    given where no changefeed shows what is written.
+    given where no changefeed shows what is written. ``blind_spots`` are words for what the streams do not show.
     """
 
     run_id: str
@@ -246,6 +246,7 @@ class WatchFacts:
     stale: Mapping[int, str] = field(default_factory=dict)
     sweep: Sweep | None = None
     old_side: OldSideStatus | None = None
+    blind_spots: Sequence[str] = ()
 
     @property
     def is_passed(self) -> bool:
@@ -300,6 +301,7 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         findings=(
             *(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
             *(() if sweep is None else sweep_blind_spots(sweep)),
+            *facts.blind_spots,
         ),
         old_side=facts.old_side,
     )  # fmt: skip

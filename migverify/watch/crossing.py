@@ -11,60 +11,32 @@ known from two facts about positions:
   even after a restart. So a change is judged only if all leading changes after that position are remembered.
 
 A feed may leave out images in between, send changes again, and begin again at its checkpoint: it may go back to an
-earlier image, and comes forward again. An image is a digest of some columns, so every finding is a candidate: whether
-the rows differ is decided by reading them. Not seen is a write whose image the feed may have sent just then, and one
-that a second feed carried to the leading side before the next ``received_before``.
+earlier image, and comes forward again. It may delete a row before it inserts it anew, and bring some tables much later
+than others. An image is a digest of some columns, so every finding is a candidate: whether the rows differ is decided
+by reading them. Not seen is a write whose image the feed may have sent just then, and one that a second feed carried to
+the leading side before the next ``received_before``.
+
+A *doubtful* change is one that nothing explains but that a feed may make on its way to a newer image: a deleted row,
+and an image that the key had before. If the feed brings the key before it is known to be past all that was committed by
+then, the change was its own; else it is a finding.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass
 
-from migverify.watch.crossing_model import CrossingCounts, CrossingFinding, CrossingKind, IdRanges
-from migverify.watch.key_changes import UNKNOWN, KeyChange, Place
+from migverify.watch.crossing_model import CrossingCounts, CrossingFinding, CrossingKind, IdRanges, TextProof
+from migverify.watch.id_workers import IdWorkers
+from migverify.watch.key_changes import KeyChange, Place
+from migverify.watch.key_images import KeyImages
 
 LIMIT = 200_000
 """Leading changes that are remembered (about 130 MB), and following changes that may wait."""
 ROUNDS = 3
 """How often an image must come back, on both sides and without a new image, before its key goes in circles."""
-RECENT = 64
-"""Images of one key among which one that comes back is looked for."""
 MOST_FINDINGS = 1_000
-
-
-@dataclass(slots=True)
-class _Image:
-    """An image of the leading side. ``is_new``: the key did not have it recently. ``rounds``: how often it returned."""
-
-    ordinal: int
-    image: bytes | None
-    inserted: bool
-    is_new: bool
-    is_applied: bool = False
-    rounds: int = 0
-
-    def may_be(self, image: bytes | None) -> bool:
-        """Whether it is the same image, as far as that is known."""
-        return self.image == image or UNKNOWN in (self.image, image)
-
-
-@dataclass(slots=True)
-class _Key:
-    """The remembered images of a key in the order of the leading side.
-
-    The feed has brought the one at ``at``, -1 where none is known. ``is_there``: it is the last image of the following
-    side, of a commit at ``position`` and ``time``.
-    """
-
-    images: list[_Image] = field(default_factory=list)
-    at: int = -1
-    is_there: bool = False
-    position: int = 0
-    time: float = 0.0
 
 
 @dataclass(slots=True)
@@ -77,10 +49,6 @@ class _Transaction:
     changes: Sequence[KeyChange]
     end: int
     head: int | None = None
-
-
-def _ordinal(image: _Image) -> int:
-    return image.ordinal
 
 
 class Crossing:
@@ -96,8 +64,13 @@ class Crossing:
     generators
         Per pair whose one key column is an id: the generator of an id. Ids of two generators never meet: workers of a
         snowflake; a counter has one for all.
+    workers
+        What reads the workers of snowflake ids, None for nothing.
     feed_writers
         ``KeyChange.writer`` of the feed. Another known writer of the following side is a finding in any case.
+    proves_texts
+        Whether a pair's images must have been equal once before a change is found that may be an image which the feed
+        has to bring: with a wrong time zone, no image of both sides is equal.
     limit
         How many leading changes are remembered, and how many following changes may wait.
     """
@@ -108,7 +81,9 @@ class Crossing:
         *,
         new_images: Set[int] = frozenset(),
         generators: Mapping[int, Callable[[int], int]] | None = None,
+        workers: IdWorkers | None = None,
         feed_writers: Set[str] = frozenset(),
+        proves_texts: bool = False,
         limit: int = LIMIT,
     ) -> None:
         self.counts = CrossingCounts()
@@ -116,10 +91,17 @@ class Crossing:
         """Keys that go in circles, and how many rounds: the first ``MOST_FINDINGS`` of them."""
         self.ignored: set[int] = set()
         """Pairs of which nothing is found: changes of theirs may be missing."""
+        self.emptied: set[int] = set()
+        """Pairs that the leading side has emptied as a whole: a feed may delete their rows one by one."""
+        self.behind: set[int] = set()
+        """Pairs of which changes were forgotten before the feed had brought them: it may still do."""
+        self._texts = TextProof() if proves_texts else None
+        self._doubtful: dict[Place, list[tuple[KeyChange, int]]] = {}
+        self._first_resumes = -1
         self._forgotten = start
         self._new_images, self._feed_writers, self._limit = new_images, feed_writers, limit
-        self._ranges = IdRanges(generators or {})
-        self._keys: dict[Place, _Key] = {}
+        self._ranges, self._workers = IdRanges(generators or {}), workers
+        self._keys: dict[Place, KeyImages] = {}
         self._unsettled: deque[tuple[int, Place]] = deque()
         self._settled: deque[Place] = deque()
         self._read_to = start
@@ -162,6 +144,16 @@ class Crossing:
         """
         self._resumes.append((following, leading))
 
+    @property
+    def unequal(self) -> Set[int]:
+        """Pairs whose images mostly differ on both sides; they are ignored."""
+        return self._texts.unequal if self._texts is not None else frozenset()
+
+    def begin_anew(self) -> None:
+        """Judge nothing until the feed is known to be past what was read: it went back further than was stated."""
+        self._forgotten = max(self._forgotten, self._read_to)
+        self.counts.is_exact = False
+
     def take(self) -> list[CrossingFinding]:
         """Return the findings since it was last called; of too many only the first, ``counts`` has all."""
         findings, self._findings = self._findings, []
@@ -181,14 +173,10 @@ class Crossing:
         place = change.place
         key = self._keys.get(place)
         if key is None:
-            key = self._keys[place] = _Key()
-        is_known = any(image.image == change.image for image in key.images[-RECENT:])
-        if change.is_late and is_known:
+            key = self._keys[place] = KeyImages()
+        if not key.add(change):
             return
         self.counts.leading += 1
-        at = bisect_right(key.images, change.position, key=_ordinal)  # what is late comes before others
-        key.images.insert(at, _Image(change.position, change.image, change.inserted, not is_known))
-        key.at += at <= key.at
         self._unsettled.append((change.position, place))
         if not change.is_late:
             self._collide(change)
@@ -205,9 +193,10 @@ class Crossing:
             _, place = self._unsettled.popleft()
             self.counts.is_exact = False
         key = self._keys[place]
-        self._forgotten = max(self._forgotten, key.images.pop(0).ordinal)
-        key.is_there = key.is_there and key.at > 0
-        key.at = max(-1, key.at - 1)
+        ordinal, is_brought = key.forget()
+        self._forgotten = max(self._forgotten, ordinal)
+        if not is_brought and -1 < self._first_resumes < ordinal:
+            self.behind.add(place[0])
         if not key.images:
             del self._keys[place]
 
@@ -221,6 +210,10 @@ class Crossing:
     def _compare_ids(self, change: KeyChange, *, is_leading: bool) -> None:
         if (ids := self._ranges.add(change, is_leading=is_leading)) is not None:
             self._find(CrossingFinding(CrossingKind.ID_RANGES, change, ids=ids))
+        if self._workers is not None and is_leading:
+            self._workers.lead(change)
+        elif self._workers is not None and (worker := self._workers.worker_of_both(change)) is not None:
+            self._find(CrossingFinding(CrossingKind.SAME_WORKER, change, ids=(worker, worker)))
 
     # -- the following side --------------------------------------------------------------------------------------
 
@@ -240,6 +233,7 @@ class Crossing:
     def _move_resumes(self, read_to: int) -> None:
         while self._resumes and self._resumes[0][0] <= read_to:
             self._resumes_at = max(self._resumes_at, self._resumes.popleft()[1])
+            self._first_resumes = self._resumes_at if self._first_resumes < 0 else self._first_resumes
         if self._read_to < self._resumes_at:
             return  # changes could not wait: what the feed may have sent is not read yet
         settled = {}
@@ -248,26 +242,38 @@ class Crossing:
             self._settled.append(place)
             settled[place] = self._keys[place]
         for (pair, name), key in settled.items():
-            if key.is_there and self._is_stale(key):
+            if key.is_there and key.is_stale(self._resumes_at):
                 key.is_there = False
                 change = KeyChange(pair, name, key.images[key.at].image, key.position, key.time)
                 self._find(CrossingFinding(CrossingKind.STALE, change))
+        self._decide_doubtful()
 
-    def _is_stale(self, key: _Key) -> bool:
-        """Whether the following side has an image that is older than all that the feed may have left it with."""
-        newest = bisect_right(key.images, self._resumes_at, key=_ordinal) - 1
-        if newest < 0:
-            return False  # forgotten: what came late may be in its place
-        # What is there already is not logged when the feed brings it.
-        return not any(image.may_be(key.images[key.at].image) for image in key.images[newest:])
+    def _decide_doubtful(self) -> None:
+        """Find doubtful changes behind which the feed has brought nothing, and brings nothing from before them."""
+        while self._doubtful:
+            place, changes = next(iter(self._doubtful.items()))
+            if changes[0][1] > self._resumes_at:
+                return
+            key = self._keys.get(place)
+            if key is not None and key.awaits_row(self._first_resumes):  # its table is later than the marker
+                del self._doubtful[place]
+                passed = max(self._read_to, self._resumes_at) + 1
+                self._doubtful[place] = [(change, passed) for change, _ in changes]
+            else:
+                self._end_doubt(place)
+
+    def _end_doubt(self, place: Place) -> None:
+        for change, _ in self._doubtful.pop(place, ()):
+            self._judge_unexplained(change)
 
     def _judge(self, change: KeyChange, head: int | None) -> None:
         if self._is_client(change):
             self._find_written(change)
             return
         key = self._keys.get(change.place)
-        number = None if key is None else self._explanation(key, change.image, head)
+        number = None if key is None else key.explanation(change.image, self._resumes_at, head)
         if key is not None and number is not None:
+            self.counts.explained += len(self._doubtful.pop(change.place, ()))
             if not change.is_late:
                 self._apply(change, key, number)
             return
@@ -275,69 +281,72 @@ class Crossing:
             key.is_there = False
         if change.changes_nothing or change.writer in self._feed_writers:
             self.counts.unchanged += 1
-        elif head is None or change.is_late or self._forgotten > self._resumes_at:
-            self.counts.unjudged += 1
-            self.counts.is_exact = False
+        elif head is None or change.is_late:
+            self._leave(change)
+        elif key is not None and key.may_be_on_its_way(change.image):
+            passed = max(head, self._resumes_at + 1)
+            self._doubtful.setdefault(change.place, []).append((change, passed))
             self._add_candidate(change.place)
         else:
+            self._end_doubt(change.place)
+            self._judge_unexplained(change)
+
+    def _judge_unexplained(self, change: KeyChange) -> None:
+        pair = change.pair
+        is_known = self._forgotten <= self._resumes_at and pair not in self.behind
+        if not is_known or (change.image is None and pair in self.emptied) or self._may_be_other_text(change):
+            self._leave(change)
+        else:
             self._find_written(change)
+
+    def _leave(self, change: KeyChange) -> None:
+        """Judge a change not; its row is to be read."""
+        self.counts.unjudged += 1
+        self.counts.is_exact = False
+        self._add_candidate(change.place)
+
+    def _may_be_other_text(self, change: KeyChange) -> bool:
+        """Whether it may be an image that the feed has to bring, in another text than the leading side's."""
+        key = self._keys.get(change.place)
+        if self._texts is None or key is None or not key.may_be_other_text(change.image):
+            return False
+        if self._texts.differ(change.pair):
+            self.ignored.add(change.pair)
+        return not self._texts.are_proved(change.pair)
 
     def _is_client(self, change: KeyChange) -> bool:
         return bool(self._feed_writers and change.writer) and change.writer not in self._feed_writers
 
-    def _explanation(self, key: _Key, image: bytes | None, head: int | None) -> int | None:
-        """Return which image of the key the feed sent: the next one, the same again, or an earlier one again."""
-        same = range(max(0, key.at), key.at + 1)
-        for number in chain(range(key.at + 1, len(key.images)), same, range(key.at)):
-            remembered = key.images[number]
-            if remembered.may_be(image) and (number == key.at or self._may_be_sent(remembered, head)):
-                return number
-        return None
-
-    def _may_be_sent(self, image: _Image, head: int | None) -> bool:
-        return self._resumes_at < image.ordinal and (head is None or image.ordinal <= head)
-
-    def _apply(self, change: KeyChange, key: _Key, number: int) -> None:
+    def _apply(self, change: KeyChange, key: KeyImages, number: int) -> None:
         """Note that the following side has an image of the leading side."""
-        self.counts.explained += 1
-        if number <= key.at:
-            self.counts.repeated += 1
-        if number > key.at:
-            key.images[number].is_applied = True
-            self._count_round(change, key, number)
-        key.at, key.is_there, key.position, key.time = number, True, change.position, change.time
-
-    def _count_round(self, change: KeyChange, key: _Key, number: int) -> None:
-        """Count an image that the following side had before, where the key had no new one since then."""
         image = key.images[number]
-        if image.image == UNKNOWN:
-            return
-        for earlier in reversed(key.images[max(0, number - RECENT) : number]):
-            if earlier.image == image.image and earlier.is_applied:
-                break
-            if earlier.is_new:
-                return
-        else:
-            return
-        image.rounds = earlier.rounds + 1
-        self.counts.returned += 1
+        self.counts.explained += 1
+        self.counts.repeated += number <= key.at
+        if self._texts is not None and image.image and image.image == change.image:
+            self._texts.equal[change.pair] += 1
+        if rounds := key.apply(change, number):
+            self.counts.returned += 1
+            self._count_round(change, rounds)
+        if image.ordinal <= self._resumes_at and key.is_stale(self._resumes_at):
+            key.is_there = False
+            self._find(CrossingFinding(CrossingKind.STALE, change))
+
+    def _count_round(self, change: KeyChange, rounds: int) -> None:
+        """Count an image that the following side had before, where the key had no new one since then."""
         place = change.place
-        if image.rounds < ROUNDS or not (change.pair in self._new_images or self.circles):
+        if rounds < ROUNDS or not (change.pair in self._new_images or self.circles):
             return
         if place in self.circles:
-            self.circles[place] = max(self.circles[place], image.rounds)
-            return
-        if len(self.circles) < MOST_FINDINGS:
-            self.circles[place] = image.rounds
-            self._find(CrossingFinding(CrossingKind.CIRCLES, change, image.rounds))
+            self.circles[place] = max(self.circles[place], rounds)
+        elif len(self.circles) < MOST_FINDINGS:
+            self.circles[place] = rounds
+            self._find(CrossingFinding(CrossingKind.CIRCLES, change, rounds))
 
     def _find_written(self, change: KeyChange) -> None:
         place, kind = change.place, CrossingKind.WRITTEN
-        key = self._keys.get(place, _Key())
+        key = self._keys.get(place, KeyImages())
         key.is_there = False
-        unsent = [image for image in key.images[key.at + 1 :]
-                  if image.ordinal > self._resumes_at and not image.may_be(change.image)]  # fmt: skip
-        if unsent:
+        if unsent := key.unsent(change.image, self._resumes_at):
             both = change.inserted and any(image.inserted for image in unsent)
             kind = CrossingKind.SAME_ID if both else CrossingKind.COLLISION
         else:

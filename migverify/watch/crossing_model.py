@@ -11,6 +11,8 @@ from enum import StrEnum
 from migverify.watch.key_changes import KeyChange
 
 MOST_RANGES = 4_096
+FEW_UNEQUAL = 20
+"""Changes of a pair that may be the feed's in another text, and are found all the same."""
 
 
 class CrossingKind(StrEnum):
@@ -26,12 +28,14 @@ class CrossingKind(StrEnum):
     STALE = "stale"  # the following side had an earlier image last, and the feed sends the newer one no more
     CIRCLES = "circles"  # images come back on both sides: what the feed brings is carried back
     ID_RANGES = "id ranges"  # both sides insert ids of one range
+    SAME_WORKER = "same worker"  # both sides insert snowflake ids of one worker
 
 
 @dataclass(frozen=True, slots=True)
 class CrossingFinding:
     """One finding. ``change`` is that of the following side; ``rounds`` and ``ids`` (first, last) are of their kinds.
 
+    ``ids`` of ``SAME_WORKER`` are the worker, twice.
     ``change`` of ``ID_RANGES`` is the insert, of either side, with which the ranges met.
     """
 
@@ -48,6 +52,9 @@ def sentence(finding: CrossingFinding, leading: str, following: str, place: str)
     if finding.kind is CrossingKind.ID_RANGES:
         first, last = finding.ids or (0, 0)
         return f"both sides insert ids from {first} to {last}: {key} at {place}"
+    if finding.kind is CrossingKind.SAME_WORKER:
+        worker = (finding.ids or (0, 0))[0]
+        return f"both sides insert ids of worker {worker}, which may give out the same id: {key} at {place}"
     deed = "deleted" if change.image is None else "inserted" if change.inserted else "written"
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(change.time))
     at = f"{key} was {deed} on {following} at {place} ({moment} UTC)"
@@ -80,6 +87,30 @@ class CrossingCounts:
     returned: int = 0
     findings: Counter[CrossingKind] = field(default_factory=Counter)
     is_exact: bool = True
+
+
+@dataclass(slots=True)
+class TextProof:
+    """Whether the images of both sides have one text, per pair: with a wrong time zone no image is equal.
+
+    ``equal`` counts explained images, ``different`` changes that may be an image of the leading side in another text.
+    ``unequal`` are pairs in which those are more.
+    """
+
+    equal: Counter[int] = field(default_factory=Counter)
+    different: Counter[int] = field(default_factory=Counter)
+    unequal: set[int] = field(default_factory=set)
+
+    def differ(self, pair: int) -> bool:
+        """Count a change that may be another text; returns whether the pair cannot be judged."""
+        self.different[pair] += 1
+        if self.different[pair] > max(FEW_UNEQUAL, self.equal[pair]):
+            self.unequal.add(pair)
+        return pair in self.unequal
+
+    def are_proved(self, pair: int) -> bool:
+        """Whether an image of the pair was equal on both sides."""
+        return self.equal[pair] > 0
 
 
 @dataclass(slots=True)

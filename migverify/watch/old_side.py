@@ -15,6 +15,7 @@ from migverify.watch.crossing import Crossing
 from migverify.watch.crossing_model import CrossingFinding, CrossingKind, sentence
 from migverify.watch.key_changes import KeyChange, Place
 from migverify.watch.ledger import Ledger
+from migverify.watch.pending_findings import PendingFindings
 from migverify.watch.side_changes import MarkerPairs, SideChanges, TakenChanges
 from migverify.watch.stream import FollowedSource
 
@@ -112,6 +113,7 @@ class OldSide:
         self._stream, self._begin, self._crossing = stream, begin, crossing
         self._names = names
         self._pairs = MarkerPairs(resent_seconds)
+        self._pending = PendingFindings()
         self._left_out = list(skipped)
         self._failure = ""
         self._at: Position | None = None
@@ -146,13 +148,18 @@ class OldSide:
     def collect(self, head: Callable[[], int]) -> tuple[list[CrossingFinding], list[Place]]:
         """Match what was read; returns the findings, and keys whose rows should be read.
 
+        A finding is given out when a newer marker shows that the feed did not go back; its row is read before.
         ``head`` asks the target for its time now. An error of it passes on; nothing is lost then.
         """
         if self._failure:
-            return [], []
+            return self._confirmed([]), []
         followed = self._following.take()
         self._take_redefined(followed, 0)
         self._pairs.follow(followed.markers)
+        if self._pairs.went_back:
+            self._pairs.went_back = False
+            self._pending.drop(self._crossing.counts.findings)
+            self._crossing.begin_anew()
         for changes, end in followed.transactions:
             self._crossing.follow(self._judged(changes), end)
         self._at = followed.at or self._at
@@ -168,7 +175,12 @@ class OldSide:
         findings = self._crossing.take()
         places = dict.fromkeys(finding.change.place for finding in findings)
         places |= dict.fromkeys(self._crossing.take_candidates())
-        return findings, list(places)
+        return self._confirmed(findings), list(places)
+
+    def _confirmed(self, findings: list[CrossingFinding]) -> list[CrossingFinding]:
+        now, read_to = time.monotonic(), self._stream.ordinal(self._at) if self._at is not None else 0
+        at_once = self._pending.add(findings, read_to, now)
+        return [*at_once, *self._pending.take(self._pairs.newest, now, self._crossing.counts.findings)]
 
     def _ask(self, head: Callable[[], int]) -> None:
         # Everything was received that was followed, and nothing is led that was not asked for.
@@ -199,16 +211,33 @@ class OldSide:
                     self._crossing.ignored.add(number)
                     where = "the target" if side else self.source
                     self._left_out.append(f"{'.'.join(names[0])} since a statement on {where}: {words}")
+        if side:
+            self._crossing.emptied |= {number for number, names in self._names.items()
+                                       if any(_concerns(tables, names[side]) for tables in taken.emptied)}  # fmt: skip
+
+    def _not_judged(self) -> list[str]:
+        """Return words for the tables whose changes are not or not all judged."""
+        crossing = self._crossing
+        return [
+            *self._left_out,
+            *(f"{self._named(pair)}: its values in the changefeed are not those of the binlog (a time zone, a type)"
+              for pair in sorted(crossing.unequal)),
+            *(f"{self._named(pair)}: it is so much later than the marker that not all of its changes are remembered"
+              for pair in sorted(crossing.behind - crossing.ignored)),
+        ]  # fmt: skip
+
+    def _named(self, pair: int) -> str:
+        return ".".join(self._names[pair][0])
 
     def status(self) -> OldSideStatus:
         """Return what is known now."""
         counts = self._crossing.counts
-        kinds = {k.value: n for k, n in sorted(counts.findings.items()) if k not in (
+        kinds = {k.value: n for k, n in sorted(self._pending.confirmed.items()) if n and k not in (
             CrossingKind.STALE, CrossingKind.CIRCLES)}  # fmt: skip
         read = self._stream.shown(self._stream.ordinal(self._at), self._at) if self._at is not None else ""
         return OldSideStatus(
             self.source, read, counts.following, counts.explained, counts.unjudged, kinds,
-            len(self._crossing.circles), not counts.is_exact or bool(self._crossing.ignored), tuple(self._left_out),
+            len(self._crossing.circles), not counts.is_exact or bool(self._crossing.ignored), tuple(self._not_judged()),
             self._failure,
         )  # fmt: skip
 

@@ -44,13 +44,14 @@ class TakenChanges:
     """What was read since it was last taken.
 
     ``transactions`` are (changes, ordinal up to which the stream was read). ``redefined`` are statements after which a
-    table may have other columns, or may have lost changes: (tables, words); no table means any. ``at`` is the place of
-    the last item. ``failure``: nothing more comes.
+    table may have other columns, or may have lost changes: (tables, words); no table means any. ``emptied`` are the
+    tables of TRUNCATE. ``at`` is the place of the last item. ``failure``: nothing more comes.
     """
 
     transactions: list[tuple[list[KeyChange], int]] = field(default_factory=list)
     markers: list[MarkerCommit] = field(default_factory=list)
     redefined: list[tuple[tuple[tuple[str, str], ...], str]] = field(default_factory=list)
+    emptied: list[tuple[tuple[str, str], ...]] = field(default_factory=list)
     at: Position | None = None
     failure: str = ""
 
@@ -101,9 +102,12 @@ class SideChanges:
             self._number = 0
         elif isinstance(item, Rows):
             self._number = max(self._marker.numbers(item), default=self._number)
-        elif isinstance(item, Statement) and item.op is not Op.TRUNCATE:
+        elif isinstance(item, Statement):
             with self._lock:
-                self._box.redefined.append((item.tables, item.sql[:200]))
+                if item.op is Op.TRUNCATE:
+                    self._box.emptied.append(item.tables)
+                else:
+                    self._box.redefined.append((item.tables, item.sql[:200]))
         committed = self._reader.take(item)
         if committed is None:
             return
@@ -138,14 +142,18 @@ class MarkerPairs:
 
     It is assumed that a feed that begins again sends at most the changes of the last ``seconds`` again. So behind the
     first place of the following side with a marker, nothing comes that was committed ``seconds`` before that marker.
-    Only the leading side's times are compared.
+    Only the leading side's times are compared. ``went_back``: a marker came again that showed the assumption to be
+    wrong; ``seconds`` are more then. ``newest`` is the place of the following side with the newest marker, -1 for none.
     """
 
     seconds: float
+    went_back: bool = False
+    newest: int = -1
     _led: list[MarkerCommit] = field(default_factory=list)
     _followed: list[MarkerCommit] = field(default_factory=list)
     _last_led: int = 0
     _last_followed: int = 0
+    _settled: int = 0
 
     def lead(self, markers: Iterable[MarkerCommit]) -> None:
         """Take markers of the leading side; one that comes again counts where it came first."""
@@ -158,8 +166,12 @@ class MarkerPairs:
         """Take markers of the following side."""
         for marker in markers:
             if marker.number > self._last_followed:
-                self._last_followed = marker.number
+                self._last_followed, self.newest = marker.number, marker.ordinal
                 self._followed.append(marker)
+            elif marker.number <= self._settled:
+                self.went_back = True
+                # About one is written a second.
+                self.seconds = max(self.seconds, 2.0 * (self._last_followed - marker.number))
 
     def take(self, resumes_at: Callable[[int, int], None]) -> None:
         """Give out pairs of (leading ordinal, following ordinal), each once and in order."""
@@ -171,5 +183,5 @@ class MarkerPairs:
             settled = [m for m in self._led if m.number < same.number and m.time <= same.time - self.seconds]
             if settled:
                 resumes_at(max(marker.ordinal for marker in settled), followed.ordinal)
-                last = settled[-1].number
-                self._led = [marker for marker in self._led if marker.number > last]
+                self._settled = settled[-1].number
+                self._led = [marker for marker in self._led if marker.number > self._settled]

@@ -55,7 +55,7 @@ def followed(databases: Databases, folder: Path, *faults: str, **options: Any) -
     polled = [f"{name}.marker", f"{name}.loop_"]
     with feed(databases.pair, folder / "feed", tables=[f"{name}.*"], polled=polled, faults=faults, full_types=True,
               name=f"old-side-{name}", **options) as fed:  # fmt: skip
-        config = config_of(databases, folder, fed, old_side=True, resent_seconds=RESENT_SECONDS)
+        config = config_of(databases, folder, fed, resent_seconds=RESENT_SECONDS)
         settings = yaml.safe_load(config.read_text())
         settings["reverse"]["carrier"]["types"] = str(folder / "types.json")
         types = {f"{name}.{table}": dict(fed.catalog.table(name, table).types) for table in ("pay", "loop_", "marker")}
@@ -119,14 +119,18 @@ def test_a_healthy_feed_is_no_finding(opened: Databases, tmp_path: Path, protoco
     assert (code, end["verdict"], end["old_side"]["written"]) == (0, "MATCH", {})
 
 
-def test_a_feed_that_begins_again_before_its_checkpoint_is_no_finding(opened: Databases, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seconds", [RESENT_SECONDS - 1.5, 20.0])
+def test_a_feed_that_begins_again_before_its_checkpoint_is_no_finding(
+    opened: Databases, tmp_path: Path, seconds: float
+) -> None:
+    """It may go back further than `reverse.resent_seconds`, too."""
     name = f"old-side-{opened.name}"
     with ExitStack() as stack:
         with followed(opened, tmp_path) as (fed, config):
             watching = stack.enter_context(watched(config))
             write(fed, opened, 150)
             fed.drain()
-        back = time_tso(RESENT_SECONDS - 1.5)
+        back = time_tso(seconds)
         with connect(opened.pair.source) as connection:
             execute(connection, f"UPDATE {CHECKPOINTS} SET `offset`=`offset`-{back}, time=NULL WHERE name='{name}'")
         with followed(opened, tmp_path) as (fed, config):
@@ -208,9 +212,27 @@ def test_rows_that_go_in_circles_are_found(opened: Databases, tmp_path: Path) ->
 
 def test_where_the_binlog_may_not_be_judged_the_status_says_so(opened: Databases, tmp_path: Path) -> None:
     with followed(opened, tmp_path) as (fed, config):
-        settled = config_of(opened, tmp_path, fed, applied="settle", settle_seconds=1, old_side=True)
+        settled = config_of(opened, tmp_path, fed, applied="settle", settle_seconds=1)
         assert settled == config
         watching = Watching(config, "--reverse", "--since", verified(config))
         status = watching.wait_for(lambda s: s["old_side"] is not None)
         watching.stop()
     assert status["old_side"]["not_seen"].startswith("reverse.applied is not marker")
+
+
+def test_a_row_that_a_foreign_key_of_the_source_alone_deletes_is_found(opened: Databases, tmp_path: Path) -> None:
+    """MySQL 9.6 and later log such rows; those of earlier servers are in no binlog, and the status names the key."""
+    name = opened.name
+    opened.both("CREATE TABLE child (id BIGINT PRIMARY KEY, pay BIGINT, KEY (pay))", "INSERT INTO child VALUES (70, 7)")
+    opened.source(f"ALTER TABLE child ADD CONSTRAINT fk_{name} FOREIGN KEY (pay) REFERENCES pay (id) ON DELETE CASCADE")
+    logs_cascades = opened.source("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")[0][1] == "OFF"
+    with followed(opened, tmp_path) as (fed, config), watched(config) as watching:
+        fed.write_old_side(f"DELETE FROM {name}.pay WHERE id=7")
+        status = watching.wait_for(lambda s: s["old_side"]["written"] != {})
+        shown = " ".join(status["findings"])
+        if logs_cascades:
+            status = watching.wait_for(lambda s: sum(t["diverged"] for t in s["tables"]) == 2 and len(findings(s)) == 2)
+            assert {note.split(" on source ")[0] for note in findings(status)} == {
+                "written: key 7 was deleted", "written: key 70 was deleted"
+            }  # fmt: skip
+    assert ("fk_" in shown) is not logs_cascades

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from migverify.guards.ids_snowflake import infer_workers
+from migverify.guards.layouts import TWITTER
 from migverify.model import KeyText
 from migverify.watch.crossing import ROUNDS, Crossing
 from migverify.watch.crossing_model import CrossingFinding, CrossingKind, sentence
-from migverify.watch.key_changes import UNKNOWN, KeyChange
+from migverify.watch.id_workers import IdWorkers
+from migverify.watch.key_changes import UNKNOWN, KeyChange, merged
 
 PAIR = 7
 ON_FOLLOWING = (CrossingKind.WRITTEN, CrossingKind.COLLISION, CrossingKind.SAME_ID)
@@ -290,6 +294,156 @@ def test_a_key_that_both_sides_changed_collides(
     assert {finding.change for finding in world.findings} == {change}
 
 
+# -- a feed that takes every liberty ------------------------------------------------------------------------------
+
+
+@dataclass
+class LiberalWorld(World):
+    """A feed that also deletes before it inserts, goes back further than it said, and brings some keys late."""
+
+    slow: str = "3"
+    is_emptied: bool = False
+
+    def apply(self, key: str, image: bytes | None) -> list[KeyChange]:
+        """REPLACE, or DELETE and INSERT in one transaction or in two."""
+        way = self.rng.randint(0, 3)
+        if image is None or key not in self.following or way > 1:
+            return super().apply(key, image)
+        deleted = self.written(key, None)
+        if way:
+            self.commit([deleted])
+            return [self.written(key, image)]
+        return merged([deleted, self.written(key, image)])
+
+    def written(self, key: str, image: bytes | None) -> KeyChange:
+        before = self.following.get(key)
+        set_row(self.following, key, image)
+        return KeyChange(PAIR, (key,), image, self.end + 1, before=before, inserted=before is None)
+
+    def save(self) -> None:
+        """The marker passed, and says nothing of a key that is brought later."""
+        rest = [key for key in self.unsent() if key != self.slow]
+        waiting = [self.queues[key][self.sent.get(key, 0)].ordinal - 1 for key in rest]
+        self.checkpoint = max(self.checkpoint, min(waiting, default=self.now))
+        self.crossing.resumes_at(self.checkpoint, self.end)
+
+    def feed(self) -> None:
+        """One that may leave out the slow key's turn, and brings several transactions as one."""
+        if self.rng.random() < 0.3 and (waiting := [k for k in self.unsent() if k != self.slow]):
+            key = self.rng.choice(waiting)
+            at = self.sent.get(key, 0)
+            changes: list[KeyChange] = []
+            for sent in self.queues[key][at:]:
+                changes += World.apply(self, key, sent.image)
+            self.sent[key] = len(self.queues[key])
+            self.commit(merged(changes))
+            return
+        super().feed()
+
+    def go_back(self) -> None:
+        """One partition is read again from before the checkpoint, up to where it was."""
+        key = self.rng.choice(self.keys)
+        brought = self.queues.get(key, [])[: self.sent.get(key, 0)]
+        for sent in brought[self.rng.randint(0, len(brought)) :]:
+            self.commit(self.apply(key, sent.image))
+
+    def change_key(self) -> None:
+        """A row gets another key, which the leading side shows as a deleted row and a new one."""
+        old = self.rng.choice(self.keys)
+        new = self.rng.choice([key for key in self.keys if key != old])
+        if old in self.leading and new not in self.leading:
+            self.now += 1
+            image = self.leading[old]
+            self.leading_log.append((self.now, self.lead(old, None) + self.lead(new, image)))
+
+    def send_twice(self) -> None:
+        """The changefeed sends a transaction of the leading side again, at its own place or late."""
+        if self.leading_read:
+            ordinal, changes = self.leading_log[self.rng.randrange(self.leading_read)]
+            is_late = self.rng.random() < 0.5
+            again = [replace(change, is_late=is_late) for change in changes]
+            self.crossing.lead(again, ordinal)
+
+    def empty(self) -> None:
+        """TRUNCATE on the leading side, which the feed carries out row by row."""
+        self.is_emptied = True
+        self.crossing.emptied.add(PAIR)
+        self.leading.clear()
+        self.commit([self.written(key, None) for key in list(self.following)])
+        for key in self.queues:
+            self.sent[key] = len(self.queues[key])
+
+
+LIBERTIES = {"go_back": 4, "change_key": 4, "send_twice": 3}
+LIBERAL = [*ACTIONS, *(name for name, weight in LIBERTIES.items() for _ in range(weight))]
+liberal = st.lists(st.sampled_from(LIBERAL), max_size=150)
+
+
+def named(findings: Iterable[CrossingFinding]) -> list[CrossingFinding]:
+    """Return the findings that a status names: of a stale row only the row is read."""
+    return [finding for finding in findings if finding.kind is not CrossingKind.STALE]
+
+
+@PROPERTY
+@given(rngs, st.lists(st.sampled_from([*LIBERAL, "empty"]), max_size=150), st.booleans(), st.booleans())
+def test_whatever_liberty_a_feed_takes_nothing_is_named(
+    rng: random.Random, actions: list[str], repeats_images: bool, proves_texts: bool
+) -> None:
+    new_images = frozenset() if repeats_images else {PAIR}
+    world = LiberalWorld(rng, Crossing(0, new_images=new_images, proves_texts=proves_texts), repeats_images)
+    world.run(actions)
+    world.drain()
+    assert named(world.findings) == []
+    assert world.crossing.counts.unjudged == 0 or world.is_emptied
+
+
+@PROPERTY
+@given(rngs, liberal, st.integers(1, 12))
+def test_with_little_memory_no_liberty_is_named(rng: random.Random, actions: list[str], limit: int) -> None:
+    """What goes back further than was said is not remembered then, and only the marker would show it."""
+    world = LiberalWorld(rng, Crossing(0, limit=limit))
+    world.run([name for name in actions if name != "go_back"])
+    world.drain()
+    assert named(world.findings) == []
+
+
+@PROPERTY
+@given(rngs, liberal, liberal)
+def test_one_client_among_all_liberties_is_found_with_its_key(
+    rng: random.Random, before: list[str], after: list[str]
+) -> None:
+    world = LiberalWorld(rng, Crossing(0))
+    world.run(before)
+    change = world.client(rng.choice(world.keys), world.new_image())
+    world.run(after)
+    world.drain()
+    found = named(world.findings)
+    assert {finding.change for finding in found} == {change}
+    assert found[0].kind in ON_FOLLOWING
+
+
+@PROPERTY
+@given(rngs, liberal, healthy)
+def test_a_client_that_deletes_a_row_is_found_where_the_feed_does_not_write_it_again(
+    rng: random.Random, before: list[str], after: list[str]
+) -> None:
+    world = LiberalWorld(rng, Crossing(0), repeats_images=False)
+    world.leading["0"] = world.following["0"] = b"old"
+    world.keys = ("0", "1", "2", "3")
+    world.run(before)
+    world.drain()
+    rows = [key for key in world.keys if key in world.following]
+    if not rows:
+        return
+    key = rng.choice(rows)
+    change = world.client(key, None)
+    world.keys = [other for other in world.keys if other != key]
+    world.run(after)
+    world.now += 1
+    world.drain()
+    assert {finding.change for finding in named(world.findings)} == {change}
+
+
 # -- changes that go in circles ---------------------------------------------------------------------------------
 
 
@@ -416,6 +570,27 @@ def test_what_the_feed_inserts_is_no_range_of_the_following_side(crossing: Cross
     assert judged(crossing) == []
 
 
+def test_snowflake_ids_of_one_worker_on_both_sides_are_found_once() -> None:
+    made = Crossing(0, workers=IdWorkers(infer_workers, {PAIR}))
+    made.resumes_at(0, 0)
+    moment = round(time.time() * 1000)
+    ours = [TWITTER.make(moment - 997 * n, n % 3, 0) for n in range(30)]
+    theirs = [TWITTER.make(moment - 1000 * n, worker, 1) for n, worker in enumerate((7, 2, 2, 1), start=1)]
+    made.lead(changes([(str(number), b"x") for number in ours], 10, inserted=True), 10)
+    made.follow(changes([(str(number), b"y") for number in theirs], 20, inserted=True), 20)
+    found = [finding for finding in judged(made) if finding.kind is CrossingKind.SAME_WORKER]
+    assert [(f.change.key, f.ids) for f in found] == [((str(theirs[1]),), (2, 2)), ((str(theirs[3]),), (1, 1))]
+    assert "ids of worker 2, which may give out the same id" in sentence(found[0], "t", "s", "here")
+
+
+def test_ids_without_a_known_layout_have_no_workers() -> None:
+    made = Crossing(0, workers=IdWorkers(infer_workers, {PAIR}))
+    made.resumes_at(0, 0)
+    made.lead(changes([(str(number), b"x") for number in range(1, 90)], 10, inserted=True), 10)
+    made.follow(changes([("500", b"y")], 20, inserted=True), 20)
+    assert [finding.kind for finding in judged(made)] == [CrossingKind.WRITTEN]
+
+
 # -- what is not known -----------------------------------------------------------------------------------------------
 
 
@@ -463,6 +638,10 @@ def test_an_image_that_the_feed_sends_no_more_explains_nothing(crossing: Crossin
     crossing.resumes_at(2, 2)
     crossing.follow([], 2)
     crossing.follow(changes([("1", b"a")], 3), 3)
+    assert judged(crossing) == []  # a feed that goes back further than it said comes forward again
+    assert crossing.take_candidates() == [(PAIR, ("1",))]
+    crossing.resumes_at(1_000_000, 4)
+    crossing.follow([], 4)
     assert [(f.kind, f.change.position) for f in judged(crossing)] == [(CrossingKind.WRITTEN, 3)]
 
 

@@ -16,7 +16,7 @@ import pytest
 from migverify.changes.model import Begin, Commit, DecodedTable, Idle, Item, Op, Position, Rows, Statement
 from migverify.changes.positions import tso_position
 from migverify.config import Config, load_config
-from migverify.errors import ChangeError, ReadError
+from migverify.errors import ChangeError, ConfigError, ReadError
 from migverify.model import ColumnDef, TableDef, TableRef, Verdict
 from migverify.sql.key_range import KeyColumn
 from migverify.tables import old_side as tables_old_side
@@ -123,6 +123,10 @@ class Pair:
             self.lead(*transaction(at + 40 * number, marker=number))
             self.follow(*transaction(at + 40 * number + 5, marker=number))
 
+    def mark(self, at: int, number: int = 3) -> None:
+        """A marker comes to the source."""
+        self.follow(*transaction(at, marker=number))
+
     def collect(self, until: int) -> None:
         """Take what comes until the source was read and judged to an ordinal."""
         deadline = time.monotonic() + PATIENCE
@@ -156,7 +160,8 @@ def test_what_the_feed_brings_is_explained_and_the_rest_is_found(pair: Pair) -> 
     pair.settle(10)
     pair.lead(*transaction(200, ("1", "a"), ("2", "b")))
     pair.follow(*transaction(210, ("1", "a"), ("2", "b")), *transaction(220, ("7", "client")))
-    pair.collect(220)
+    pair.mark(230)
+    pair.collect(230)
     assert (pair.kinds, pair.places) == (["written"], [(0, ("7",))])
     status = pair.side.status()
     assert (status.explained, status.written, status.at_least) == (2, {"written": 1}, False)
@@ -165,6 +170,85 @@ def test_what_the_feed_brings_is_explained_and_the_rest_is_found(pair: Pair) -> 
         "written on source by another than the feed: 1 finding (written 1)",
         "writes of others are not judged in app.f: its key has no exact text",
     ]
+
+
+def test_a_finding_waits_for_a_newer_marker_and_its_row_does_not(pair: Pair) -> None:
+    pair.settle(10)
+    pair.follow(*transaction(220, ("7", "client")))
+    pair.collect(220)
+    assert (pair.kinds, pair.places, pair.side.status().written) == ([], [(0, ("7",))], {})
+    pair.mark(230)
+    pair.collect(230)
+    assert (pair.kinds, pair.places, pair.side.status().written) == (["written"], [(0, ("7",))], {"written": 1})
+
+
+def test_where_no_marker_comes_a_finding_is_given_out_after_a_while(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("migverify.watch.pending_findings.PENDING_SECONDS", 0.2)
+    pair.settle(10)
+    pair.follow(*transaction(220, ("7", "client")))
+    pair.collect(220)
+    assert pair.kinds == []
+    time.sleep(0.25)
+    pair.collect(220)
+    assert pair.kinds == ["written"]
+
+
+@pytest.mark.parametrize("is_read_at_once", [True, False])
+def test_a_feed_that_begins_again_far_back_is_no_finding(pair: Pair, is_read_at_once: bool) -> None:
+    pair.settle(10)
+    pair.lead(*transaction(200, marker=20), *transaction(240, marker=21))
+    pair.follow(*transaction(205, marker=20), *transaction(245, marker=21))
+    pair.collect(245)
+    pair.follow(*transaction(250, ("7", "from before the watch"), ("8", "from before the watch")))
+    if not is_read_at_once:
+        pair.collect(250)
+    pair.mark(255, 2)
+    pair.follow(*transaction(260, ("9", "from before the watch")))
+    pair.mark(265, 22)
+    pair.collect(265)
+    status = pair.side.status()
+    assert (pair.kinds, sorted(pair.places)) == ([], [(0, (key,)) for key in "789"])
+    assert (status.written, status.at_least, status.not_seen) == ({}, True, "")
+    # It is judged again when the feed is known to be past all of that.
+    at = pair.head + 10
+    for n in range(30, 150):
+        pair.lead(*transaction(at + n * 10, marker=n))
+        pair.follow(*transaction(270 + n, marker=n))
+    pair.follow(*transaction(500, ("7", "client")), *transaction(510, marker=200))
+    pair.head = at + 5000
+    pair.collect(510)
+    assert (pair.kinds, pair.side.status().written) == (["written"], {"written": 1})
+
+
+def test_a_feed_may_carry_out_a_truncate_row_by_row(pair: Pair) -> None:
+    pair.settle(10)
+    truncate = Statement(Op.TRUNCATE, (("app", "t"),), "TRUNCATE t", "app", "f", 0, 0)
+    pair.lead(Begin("200", tso_position(200), 20), truncate, Commit("200", tso_position(200), 20))
+    pair.follow(*transaction(210, ("1", "a"), ("2", "b"), op=Op.DELETE))
+    pair.mark(220)
+    pair.collect(220)
+    assert (pair.kinds, sorted(pair.places)) == ([], [(0, ("1",)), (0, ("2",))])
+
+
+def test_a_table_whose_texts_differ_on_both_sides_is_named_and_nothing_of_it_found(pair: Pair) -> None:
+    pair.crossing = Crossing(0, proves_texts=True, limit=1000)
+    pair.side._crossing = pair.crossing
+    pair.settle(10)
+    for n in range(40):
+        pair.lead(*transaction(200 + n, (str(n), "12:00")))
+        pair.follow(*transaction(300 + n, (str(n), "14:00")))
+    pair.lead(Idle(tso_position(pair.head), 0))
+    pair.mark(400)
+    deadline = time.monotonic() + PATIENCE
+    found: list[Any] = []
+    while pair.side.status().read != "place 400" and time.monotonic() < deadline:
+        found += pair.side.collect(lambda: pair.head)[0]
+    assert (found, pair.side.status().written) == ([], {})
+    assert pair.side.status().left_out[-1] == (
+        "app.t: its values in the changefeed are not those of the binlog (a time zone, a type)"
+    )
 
 
 def test_before_the_first_markers_nothing_is_judged_and_the_rows_are_read(pair: Pair) -> None:
@@ -183,7 +267,8 @@ def test_a_table_that_a_statement_changes_is_judged_no_more(pair: Pair) -> None:
     pair.settle(10)
     ddl = Statement(Op.DDL, (("APP", "t"),), "ALTER TABLE t ADD x INT", "app", "f", 0, 0)
     pair.follow(*transaction(200, ("7", "client")))
-    pair.collect(200)
+    pair.mark(205)
+    pair.collect(205)
     pair.lead(Begin("300", tso_position(300), 30), ddl, Commit("300", tso_position(300), 30))
     pair.follow(*transaction(310, ("8", "client")))
     deadline = time.monotonic() + PATIENCE
@@ -237,7 +322,8 @@ def test_a_target_that_does_not_answer_loses_nothing(pair: Pair) -> None:
         except ReadError:
             failures += 1
     assert failures
-    pair.collect(220)
+    pair.mark(230)
+    pair.collect(230)
     assert pair.kinds == ["written"]
 
 
@@ -374,12 +460,9 @@ def refused(*_: Any) -> Any:
     raise ChangeError("no binlog")
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [("old_side: true", "no binlog"), ("old_side: false", None), ("sweep_minutes: 5", None)],
-)
+@pytest.mark.parametrize(("settings", "reason"), [("", "no binlog"), ("old_side: false, ", None)])
 def test_where_the_source_cannot_be_read_the_status_says_so(tmp_path: Path, settings: str, reason: str | None) -> None:
-    config = config_of(tmp_path, (TEXT % "").replace("old_side: true", settings))
+    config = config_of(tmp_path, (TEXT % "").replace("old_side: true, ", settings))
     watched = watched_pairs(config, [make_pair()], reverse=True)
     pool = SimpleNamespace(session=refused)
     made = make_old_side(
@@ -392,8 +475,28 @@ def test_where_the_source_cannot_be_read_the_status_says_so(tmp_path: Path, sett
         assert made.lines() == [f"writes of others on source are not seen: {reason}"]
 
 
+def test_where_it_is_demanded_and_the_source_cannot_be_read_the_watch_does_not_begin(tmp_path: Path) -> None:
+    config = config_of(tmp_path, TEXT % "")
+    watched = watched_pairs(config, [make_pair()], reverse=True)
+    pool = SimpleNamespace(session=refused)
+    stream = reverse_stream(config, tso_position(5), "run")
+    with pytest.raises(ChangeError, match="no binlog"):
+        make_old_side(config, {}, watched, stream, pool, Ledger(tmp_path / "l.db"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("other", ["applied: settle", "sweep_minutes: 5"])
+def test_it_cannot_be_demanded_without_marker_and_changefeed(tmp_path: Path, other: str) -> None:
+    text = TEXT % ""
+    if other.startswith("sweep"):
+        text = text.replace("carrier: {format: canal-json, files: [sink.json]}", other)
+    with pytest.raises(ConfigError, match="`old_side: true` needs `carrier` and `applied: marker`"):
+        config_of(
+            tmp_path, text.replace("applied: marker", other if other.startswith("applied") else "applied: marker")
+        )
+
+
 def test_without_a_marker_or_with_shards_it_is_not_judged(tmp_path: Path) -> None:
-    settled = TEXT.replace("applied: marker", "applied: settle") % ""
+    settled = TEXT.replace("old_side: true, applied: marker", "applied: settle") % ""
     shards = settled.replace(
         'source: {url: "mysql://app@db1"}', 'sources: {a: {url: "mysql://app@db1"}, b: {url: "mysql://app@db2"}}'
     )
@@ -407,14 +510,36 @@ def test_without_a_marker_or_with_shards_it_is_not_judged(tmp_path: Path) -> Non
         assert reason in made.not_seen
 
 
-@pytest.mark.parametrize(("name", "value"), [("binlog_format", "MIXED"), ("binlog_row_image", "MINIMAL")])
+def granted(monkeypatch: pytest.MonkeyPatch, *privileges: str) -> None:
+    monkeypatch.setattr(
+        tables_old_side, "check_grants", lambda _: SimpleNamespace(allows=lambda privilege: privilege in privileges)
+    )
+
+
+def test_a_user_who_may_not_read_the_binlog_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of(tmp_path, (TEXT % "").replace("old_side: true, ", ""))
+    monkeypatch.setattr(tables_old_side, "refuse_incomplete", lambda *_: None)
+    monkeypatch.setattr(tables_old_side, "global_variables", lambda _: {})
+    monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b", 4))
+    granted(monkeypatch, "REPLICATION CLIENT")
+    pool: Any = SimpleNamespace(session=lambda _: nullcontext())
+    made = make_old_side(
+        config, {}, [], reverse_stream(config, tso_position(5), "run"), pool, Ledger(tmp_path / "l.db")
+    )
+    assert isinstance(made, OldSideStatus)
+    assert made.not_seen == "source: app lacks REPLICATION SLAVE, without which no binlog is sent."
+
+
+@pytest.mark.parametrize(("name", "value"), [("binlog_format", "MIXED"), ("binlog_row_image", "MINIMAL"),
+                                               ("binlog_row_value_options", "PARTIAL_JSON")])  # fmt: skip
 def test_a_binlog_without_whole_rows_is_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    config = config_of(tmp_path, TEXT % "")
+    config = config_of(tmp_path, (TEXT % "").replace("old_side: true, ", ""))
     monkeypatch.setattr(tables_old_side, "refuse_incomplete", lambda *_: None)
     monkeypatch.setattr(tables_old_side, "global_variables", lambda _: {name: value})
     monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b", 4))
+    granted(monkeypatch, "REPLICATION SLAVE")
     pool: Any = SimpleNamespace(session=lambda _: nullcontext())
     made = make_old_side(
         config, {}, [], reverse_stream(config, tso_position(5), "run"), pool, Ledger(tmp_path / "l.db")
@@ -432,6 +557,7 @@ def test_reading_begins_at_the_end_of_the_binlog_and_at_the_place_of_the_ledger(
     monkeypatch.setattr(FollowedBinlog, "head", lambda *_: Position("b.000001", 44))
     columns = column("id", "bigint", extra="auto_increment"), column("v", "text")
     monkeypatch.setattr(tables_old_side, "_definitions", lambda _pool, end, _names: definition(end.name, *columns))
+    granted(monkeypatch, "REPLICATION SLAVE")
     ledger = Ledger(tmp_path / "l.db")
     ledger.touch({}, {0: (tso_position(77), 1)}, 0)
     pool: Any = SimpleNamespace(session=lambda _: nullcontext())
@@ -462,6 +588,7 @@ def test_a_finding_becomes_a_note_and_its_key_is_read(
     monkeypatch.setattr(TablesWatch, "_head", lambda _self, _number: pair.head)
     pair.settle(10)
     pair.follow(*transaction(220, *((str(n), "client") for n in range(MOST_NOTES + 20))))
+    pair.mark(230)
     pair.lead(Idle(tso_position(pair.head), 0))
     deadline = time.monotonic() + PATIENCE
     while not watch.ledger.notes() and time.monotonic() < deadline:
