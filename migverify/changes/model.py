@@ -217,11 +217,15 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction is complete: from ``end`` on, a reader may resume. ``gtid`` as in its Begin."""
+    """A transaction is complete: from ``end`` on, a reader may resume. ``gtid`` as in its Begin.
+
+    ``is_late``: a carrier sent it again behind ``end``, and who applies it may write its old rows once more.
+    """
 
     gtid: str
     end: Position
     time: float
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

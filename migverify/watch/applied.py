@@ -64,6 +64,12 @@ class Applied(ABC):
     def expect(self, number: int, ordinal: int) -> None:  # noqa: B027 - most need not know
         """Note that a sample was committed before a place of the stream."""
 
+    def hold(self, ordinal: int) -> None:  # noqa: B027 - a binlog sends nothing again
+        """Note that a change was sent again behind a place: what is applied now may be written over with old rows.
+
+        The place counts as applied only when all is that was sent by now.
+        """
+
     def lacks(self, ordinal: int) -> str:
         """Return why a stream that was read to a place cannot be the right one; empty when nothing says so."""
         del ordinal
@@ -84,6 +90,7 @@ class SettleTime(Applied):
     _read: deque[tuple[float, int]] = field(default_factory=deque)
     _settled: int | None = None
     _newest: int = 0
+    _held: deque[tuple[float, int, int]] = field(default_factory=deque)
 
     def read_to(self, ordinal: int, now: float) -> None:
         """Remember when the stream came to a place."""
@@ -91,15 +98,26 @@ class SettleTime(Applied):
         if not self._read or self._read[-1][1] < ordinal:
             self._read.append((now, ordinal))
 
+    def hold(self, ordinal: int) -> None:
+        """Begin the settle time anew for a place."""
+        self._held.append((time.time(), self._newest, ordinal))
+
     def reached(self, target: Session) -> tuple[int | None, str]:
         """Return the place that was read ``seconds`` ago."""
         del target
         limit = time.time() - self.seconds
         while self._read and self._read[0][0] <= limit:
             self._settled = self._read.popleft()[1]
-        if self.has_timestamps and self._settled is not None:
-            return min(self._settled, self._newest - (int(1000 * self.seconds) << TSO_SHIFT)), ""
-        return self._settled, "the settle time is not over yet"
+        if self._settled is None:
+            return None, "the settle time is not over yet"
+        settled, further = self._settled, int(1000 * self.seconds) << TSO_SHIFT
+        if self.has_timestamps:
+            settled = min(settled, self._newest - further)
+        while self._held and self._held[0][0] <= limit and not (
+            self.has_timestamps and self._newest < self._held[0][1] + further
+        ):  # fmt: skip
+            self._held.popleft()
+        return (min(settled, self._held[0][2] - 1) if self._held else settled), ""
 
     def sample(self, source: Session) -> int:
         """Return the place where the source's binlog ends."""
@@ -198,6 +216,7 @@ class Marker(Applied):
     _expected: deque[tuple[int, int, float]] = field(default_factory=deque)
     _seen: int = 0
     _arrived: int = 0
+    _held: deque[tuple[int | None, int]] = field(default_factory=deque)
 
     def sample(self, source: Session) -> int:
         """Write the next marker and return its number: the session is read-only but for this one statement."""
@@ -240,6 +259,12 @@ class Marker(Applied):
         if len(self._expected) < MOST_EXPECTED:
             self._expected.append((number, ordinal, time.monotonic()))
 
+    def hold(self, ordinal: int) -> None:
+        """Let a place wait for a marker that is written from now on: it is sent behind what was sent again."""
+        number = None if self._number is None else self._number + 1
+        if not self._held or self._held[-1][0] != number:
+            self._held.append((number, ordinal))
+
     def lacks(self, ordinal: int) -> str:
         """Return that a marker is missing in a stream that was read past it."""
         while self._expected and self._expected[0][0] <= self._seen:
@@ -264,7 +289,18 @@ class Marker(Applied):
             self._reached = self._ordinals[max(reached)]
             for old in reached:
                 del self._ordinals[old]
-        return self._reached
+        return self._reached if self._reached is None else min(self._reached, self._released(number))
+
+    def _released(self, number: int) -> int:
+        """Return the last place before those that wait for a later marker than one that is on the target."""
+        while self._held:
+            awaited, ordinal = self._held[0]
+            if awaited is None and self._number is not None:
+                awaited, self._held[0] = self._number + 1, (self._number + 1, ordinal)
+            if awaited is None or awaited > number:
+                return ordinal - 1
+            self._held.popleft()
+        return self._reached or 0
 
 
 @dataclass(slots=True)

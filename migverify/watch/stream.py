@@ -282,7 +282,7 @@ class StreamReader:
         if isinstance(item, Rows):
             self._take_rows(item)
         elif isinstance(item, Commit):
-            self._commit(item.end, item.time)
+            self._commit(item.end, item.time, is_late=item.is_late)
         elif isinstance(item, Begin):
             self._touches.forget()  # a transaction that was cut off begins again after a reconnect
             self._pending.clear()
@@ -372,8 +372,10 @@ class StreamReader:
         if (kind, pair, text, at) not in self._pending[-_FEW_PENDING:]:
             self._find(kind, pair, text, at)
 
-    def _commit(self, end: Position, at: float) -> None:
+    def _commit(self, end: Position, at: float, *, is_late: bool) -> None:
         ordinal = self._stream.changes.ordinal(end)
+        if is_late:  # before its keys can be due: a marker that is on the target already says nothing of them
+            self._stream.applied.hold(ordinal)
         with self._lock:
             while len(self._touches.done) > MOST_COLLECTED and not self._stop.is_set():
                 self._lock.wait(0.5)

@@ -297,7 +297,7 @@ class CommittedChanges:
     def _again(self, item: Carried | CarriedRow, commit: int) -> Iterator[Item]:
         """Give out a change that comes after it was excluded."""
         known = _mark_of(commit, item) in self._given
-        yield from self._transaction(commit, [item])
+        yield from self._transaction(commit, [item], is_late=True)
         if not known:
             reason = f"a change committed at {commit} comes after a watermark that excluded it, and did not come before"
             self._break(reason, item)
@@ -311,7 +311,9 @@ class CommittedChanges:
         while len(self._given) > MOST_REMEMBERED:
             del self._given[next(iter(self._given))]
 
-    def _transaction(self, commit: int, carried: list[Carried | CarriedRow]) -> Iterator[Item]:
+    def _transaction(
+        self, commit: int, carried: list[Carried | CarriedRow], *, is_late: bool = False
+    ) -> Iterator[Item]:
         gtid, moment, given = str(commit), tso_time(commit), self._given
         if self._place.offset != self._reached:
             self._place = tso_position(self._reached)
@@ -342,7 +344,7 @@ class CommittedChanges:
             yield _rows_of(rows, moment)
         if commit > self._reached:
             self._reached, self._place = commit, tso_position(commit)
-        yield _make_commit(gtid, self._place, moment)
+        yield _make_commit(gtid, self._place, moment, is_late)
 
     def _voided(self, statements: list[Statement], start: int, end: int) -> Iterator[Item]:
         if statements:
