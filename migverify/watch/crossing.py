@@ -288,7 +288,6 @@ class Crossing:
             self._doubtful.setdefault(change.place, []).append((change, passed))
             self._add_candidate(change.place)
         else:
-            self._end_doubt(change.place)
             self._judge_unexplained(change)
 
     def _judge_unexplained(self, change: KeyChange) -> None:

@@ -376,7 +376,7 @@ class LiberalWorld(World):
 
 LIBERTIES = {"go_back": 4, "change_key": 4, "send_twice": 3}
 LIBERAL = [*ACTIONS, *(name for name, weight in LIBERTIES.items() for _ in range(weight))]
-liberal = st.lists(st.sampled_from(LIBERAL), max_size=150)
+liberal = st.lists(st.sampled_from(LIBERAL), min_size=50, max_size=150)
 
 
 def named(findings: Iterable[CrossingFinding]) -> list[CrossingFinding]:
@@ -385,7 +385,7 @@ def named(findings: Iterable[CrossingFinding]) -> list[CrossingFinding]:
 
 
 @PROPERTY
-@given(rngs, st.lists(st.sampled_from([*LIBERAL, "empty"]), max_size=150), st.booleans(), st.booleans())
+@given(rngs, st.lists(st.sampled_from([*LIBERAL, "empty"]), min_size=50, max_size=150), st.booleans(), st.booleans())
 def test_whatever_liberty_a_feed_takes_nothing_is_named(
     rng: random.Random, actions: list[str], repeats_images: bool, proves_texts: bool
 ) -> None:
