@@ -271,7 +271,7 @@ class Crossing:
             self._find_written(change)
             return
         key = self._keys.get(change.place)
-        number = None if key is None else key.explanation(change.image, self._resumes_at, head)
+        number = None if key is None else key.explanation(change, self._resumes_at, head)
         if key is not None and number is not None:
             self.counts.explained += len(self._doubtful.pop(change.place, ()))
             if not change.is_late:

@@ -69,12 +69,15 @@ class KeyImages:
             self.before_delete = max(-1, self.before_delete - 1)
         return ordinal, is_brought
 
-    def explanation(self, image: bytes | None, resumes_at: int, head: int | None) -> int | None:
+    def explanation(self, change: KeyChange, resumes_at: int, head: int | None) -> int | None:
         """Return which image the feed sent: the next one, the same again, or an earlier one again.
 
         What it has not brought yet may come at any time, as some tables are later than others; it sends nothing again
         up to ``resumes_at``. ``head`` as for ``Crossing.received_before``.
         """
+        image = change.image
+        if change.changes_nothing and self.at >= 0 and self.images[self.at].image == image:
+            return self.at
         same = range(max(0, self.at), self.at + 1)
         for number in chain(range(self.at + 1, len(self.images)), same, range(self.at)):
             remembered = self.images[number]

@@ -390,7 +390,10 @@ def test_whatever_liberty_a_feed_takes_nothing_is_named(
     rng: random.Random, actions: list[str], repeats_images: bool, proves_texts: bool
 ) -> None:
     new_images = frozenset() if repeats_images else {PAIR}
-    world = LiberalWorld(rng, Crossing(0, new_images=new_images, proves_texts=proves_texts), repeats_images)
+    # Where a late table's rows return to earlier values, which of two equal images was brought is not known.
+    slow = "" if repeats_images else "3"
+    crossing = Crossing(0, new_images=new_images, proves_texts=proves_texts)
+    world = LiberalWorld(rng, crossing, repeats_images, slow=slow)
     world.run(actions)
     world.drain()
     assert named(world.findings) == []
@@ -401,7 +404,7 @@ def test_whatever_liberty_a_feed_takes_nothing_is_named(
 @given(rngs, liberal, st.integers(1, 12))
 def test_with_little_memory_no_liberty_is_named(rng: random.Random, actions: list[str], limit: int) -> None:
     """What goes back further than was said is not remembered then, and only the marker would show it."""
-    world = LiberalWorld(rng, Crossing(0, limit=limit))
+    world = LiberalWorld(rng, Crossing(0, limit=limit), repeats_images=False)
     world.run([name for name in actions if name != "go_back"])
     world.drain()
     assert named(world.findings) == []
@@ -412,7 +415,7 @@ def test_with_little_memory_no_liberty_is_named(rng: random.Random, actions: lis
 def test_one_client_among_all_liberties_is_found_with_its_key(
     rng: random.Random, before: list[str], after: list[str]
 ) -> None:
-    world = LiberalWorld(rng, Crossing(0))
+    world = LiberalWorld(rng, Crossing(0), repeats_images=False)
     world.run(before)
     change = world.client(rng.choice(world.keys), world.new_image())
     world.run(after)
@@ -423,7 +426,7 @@ def test_one_client_among_all_liberties_is_found_with_its_key(
 
 
 @PROPERTY
-@given(rngs, liberal, healthy)
+@given(rngs, st.lists(st.sampled_from(LIBERAL), max_size=150), healthy)
 def test_a_client_that_deletes_a_row_is_found_where_the_feed_does_not_write_it_again(
     rng: random.Random, before: list[str], after: list[str]
 ) -> None:
