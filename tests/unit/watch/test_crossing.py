@@ -444,7 +444,9 @@ def test_a_client_that_deletes_a_row_is_found_where_the_feed_does_not_write_it_a
     world.run(after)
     world.now += 1
     world.drain()
-    assert {finding.change for finding in named(world.findings)} == {change}
+    # A deleted row that the feed left out of its turn explains it: then the row is stale, and read.
+    assert change in {finding.change for finding in world.findings}
+    assert {finding.change for finding in named(world.findings)} <= {change}
 
 
 # -- changes that go in circles ---------------------------------------------------------------------------------
