@@ -271,7 +271,7 @@ class Crossing:
             self._find_written(change)
             return
         key = self._keys.get(change.place)
-        number = None if key is None else key.explanation(change.image, self._resumes_at, head)
+        number = None if key is None else key.explanation(change, self._resumes_at, head)
         if key is not None and number is not None:
             self.counts.explained += len(self._doubtful.pop(change.place, ()))
             if not change.is_late:
@@ -288,7 +288,6 @@ class Crossing:
             self._doubtful.setdefault(change.place, []).append((change, passed))
             self._add_candidate(change.place)
         else:
-            self._end_doubt(change.place)
             self._judge_unexplained(change)
 
     def _judge_unexplained(self, change: KeyChange) -> None:

@@ -36,12 +36,14 @@ def _ordinal(image: Image) -> int:
 class KeyImages:
     """The remembered images of a key in the order of the leading side.
 
-    The feed has brought the one at ``at``, -1 where none is known. ``is_there``: it is the last image of the following
-    side, of a commit at ``position`` and ``time``.
+    The feed has brought the one at ``at``, -1 where none is known. ``before_delete`` is ``at`` of before the row was
+    deleted, None where it is not: a feed may have deleted it to insert an earlier image. ``is_there``: the image at
+    ``at`` is the last of the following side, of a commit at ``position`` and ``time``.
     """
 
     images: list[Image] = field(default_factory=list)
     at: int = -1
+    before_delete: int | None = None
     is_there: bool = False
     position: int = 0
     time: float = 0.0
@@ -54,6 +56,8 @@ class KeyImages:
         at = bisect_right(self.images, change.position, key=_ordinal)  # what is late comes before others
         self.images.insert(at, Image(change.position, change.image, change.inserted, not recent))
         self.at += at <= self.at
+        if self.before_delete is not None:
+            self.before_delete += at <= self.before_delete
         return True
 
     def forget(self) -> tuple[int, bool]:
@@ -61,14 +65,19 @@ class KeyImages:
         ordinal, is_brought = self.images.pop(0).ordinal, self.at >= 0
         self.is_there = self.is_there and self.at > 0
         self.at = max(-1, self.at - 1)
+        if self.before_delete is not None:
+            self.before_delete = max(-1, self.before_delete - 1)
         return ordinal, is_brought
 
-    def explanation(self, image: bytes | None, resumes_at: int, head: int | None) -> int | None:
+    def explanation(self, change: KeyChange, resumes_at: int, head: int | None) -> int | None:
         """Return which image the feed sent: the next one, the same again, or an earlier one again.
 
         What it has not brought yet may come at any time, as some tables are later than others; it sends nothing again
         up to ``resumes_at``. ``head`` as for ``Crossing.received_before``.
         """
+        image = change.image
+        if change.changes_nothing and self.at >= 0 and self.images[self.at].image == image:
+            return self.at
         same = range(max(0, self.at), self.at + 1)
         for number in chain(range(self.at + 1, len(self.images)), same, range(self.at)):
             remembered = self.images[number]
@@ -76,7 +85,8 @@ class KeyImages:
                 continue
             if number == self.at:
                 return number
-            is_sent = number > self.at or resumes_at < remembered.ordinal
+            is_next = number > self.at or (self.before_delete is not None and number >= self.before_delete)
+            is_sent = is_next or resumes_at < remembered.ordinal
             if is_sent and (head is None or remembered.ordinal <= head):
                 return number
         return None
@@ -111,6 +121,10 @@ class KeyImages:
     def apply(self, change: KeyChange, number: int) -> int:
         """Note that the following side has an image; returns how often it came back without a new one, 0 for not."""
         is_next = number > self.at
+        if self.images[number].image is not None:
+            self.before_delete = None
+        elif self.before_delete is None:
+            self.before_delete = self.at
         self.at, self.is_there, self.position, self.time = number, True, change.position, change.time
         if not is_next:
             return 0

@@ -376,7 +376,7 @@ class LiberalWorld(World):
 
 LIBERTIES = {"go_back": 4, "change_key": 4, "send_twice": 3}
 LIBERAL = [*ACTIONS, *(name for name, weight in LIBERTIES.items() for _ in range(weight))]
-liberal = st.lists(st.sampled_from(LIBERAL), max_size=150)
+liberal = st.lists(st.sampled_from(LIBERAL), min_size=50, max_size=150)
 
 
 def named(findings: Iterable[CrossingFinding]) -> list[CrossingFinding]:
@@ -385,12 +385,15 @@ def named(findings: Iterable[CrossingFinding]) -> list[CrossingFinding]:
 
 
 @PROPERTY
-@given(rngs, st.lists(st.sampled_from([*LIBERAL, "empty"]), max_size=150), st.booleans(), st.booleans())
+@given(rngs, st.lists(st.sampled_from([*LIBERAL, "empty"]), min_size=50, max_size=150), st.booleans(), st.booleans())
 def test_whatever_liberty_a_feed_takes_nothing_is_named(
     rng: random.Random, actions: list[str], repeats_images: bool, proves_texts: bool
 ) -> None:
     new_images = frozenset() if repeats_images else {PAIR}
-    world = LiberalWorld(rng, Crossing(0, new_images=new_images, proves_texts=proves_texts), repeats_images)
+    # Where a late table's rows return to earlier values, which of two equal images was brought is not known.
+    slow = "" if repeats_images else "3"
+    crossing = Crossing(0, new_images=new_images, proves_texts=proves_texts)
+    world = LiberalWorld(rng, crossing, repeats_images, slow=slow)
     world.run(actions)
     world.drain()
     assert named(world.findings) == []
@@ -401,7 +404,7 @@ def test_whatever_liberty_a_feed_takes_nothing_is_named(
 @given(rngs, liberal, st.integers(1, 12))
 def test_with_little_memory_no_liberty_is_named(rng: random.Random, actions: list[str], limit: int) -> None:
     """What goes back further than was said is not remembered then, and only the marker would show it."""
-    world = LiberalWorld(rng, Crossing(0, limit=limit))
+    world = LiberalWorld(rng, Crossing(0, limit=limit), repeats_images=False)
     world.run([name for name in actions if name != "go_back"])
     world.drain()
     assert named(world.findings) == []
@@ -412,7 +415,7 @@ def test_with_little_memory_no_liberty_is_named(rng: random.Random, actions: lis
 def test_one_client_among_all_liberties_is_found_with_its_key(
     rng: random.Random, before: list[str], after: list[str]
 ) -> None:
-    world = LiberalWorld(rng, Crossing(0))
+    world = LiberalWorld(rng, Crossing(0), repeats_images=False)
     world.run(before)
     change = world.client(rng.choice(world.keys), world.new_image())
     world.run(after)
@@ -423,7 +426,7 @@ def test_one_client_among_all_liberties_is_found_with_its_key(
 
 
 @PROPERTY
-@given(rngs, liberal, healthy)
+@given(rngs, st.lists(st.sampled_from(LIBERAL), max_size=150), healthy)
 def test_a_client_that_deletes_a_row_is_found_where_the_feed_does_not_write_it_again(
     rng: random.Random, before: list[str], after: list[str]
 ) -> None:
@@ -441,7 +444,9 @@ def test_a_client_that_deletes_a_row_is_found_where_the_feed_does_not_write_it_a
     world.run(after)
     world.now += 1
     world.drain()
-    assert {finding.change for finding in named(world.findings)} == {change}
+    # A deleted row that the feed left out of its turn explains it: then the row is stale, and read.
+    assert change in {finding.change for finding in world.findings}
+    assert {finding.change for finding in named(world.findings)} <= {change}
 
 
 # -- changes that go in circles ---------------------------------------------------------------------------------
