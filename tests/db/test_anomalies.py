@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
 import time
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ PERMITS = {
 
 @dataclass
 class RecordedSession:
-    """A session whose statements are recorded; a statement that waits for a lock goes on in a thread."""
+    """A session whose statements are recorded; they run in a thread, as one may wait for a lock."""
 
     name: str
     server: LabServer
@@ -70,7 +71,6 @@ class RecordedSession:
         self.connection = pymysql.connect(
             host=self.server.host, port=self.server.port, user="root", database=self.database, autocommit=True
         )
-        self.work: threading.Thread | None = None
         self.failed = ""
         with self.connection.cursor() as cursor:
             cursor.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {self.level}")
@@ -78,19 +78,23 @@ class RecordedSession:
                 cursor.execute(f"SET SESSION tidb_txn_mode = '{self.mode}'")
             cursor.execute("BEGIN")
         self.begin = time.monotonic_ns()
+        self.steps: queue.Queue[tuple[str, int] | None] = queue.Queue()
+        self.idle = threading.Event()
+        self.work = threading.Thread(target=self._work)
+        self.work.start()
 
     def step(self, text: str, value: int) -> None:
-        self.wait(30)
-        if not self.failed:
-            self.work = threading.Thread(target=self._ask, args=(text, value))
-            self.work.start()
-            self.wait(0.3)
+        """Ask behind what is asked already; go on where it waits for a lock."""
+        self.idle.clear()
+        self.steps.put((text, value))
+        self.idle.wait(0.3)
 
-    def wait(self, seconds: float) -> None:
-        if self.work is not None:
-            self.work.join(seconds)
-            if not self.work.is_alive():
-                self.work = None
+    def _work(self) -> None:
+        while (step := self.steps.get()) is not None:
+            if not self.failed:
+                self._ask(*step)
+            if self.steps.empty():
+                self.idle.set()
 
     def _ask(self, text: str, value: int) -> None:
         kind, account = text[0], text[1:]
@@ -122,8 +126,9 @@ class RecordedSession:
             )
 
     def transaction(self) -> HistoryTransaction:
-        self.wait(60)
-        assert self.work is None
+        self.steps.put(None)
+        self.work.join(60)
+        assert not self.work.is_alive()
         self.connection.close()
         return HistoryTransaction(self.name, self.name, self.level, self.outcome, self.begin, *self.times,
                                   tuple(self.operations))  # fmt: skip
