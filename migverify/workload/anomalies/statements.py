@@ -29,6 +29,7 @@ from migverify.workload.replay.touches import (
 _PLAIN = re.compile(rb"(?:[\x20-\x26\x28-\x5b\x5d-\x7e]*[\x21-\x26\x28-\x5b\x5d-\x7e])?\Z")
 _PRESENT = "present"
 _NULL = "NULL"
+_PADS = "PAD_CHAR_TO_FULL_LENGTH"
 _NOT_PLAIN = frozenset({b"IGNORE", b"DUPLICATE", b"SELECT"})
 _ENDS_SET = frozenset({b"WHERE", b"ORDER", b"LIMIT"})
 _NAMES = frozenset({Kind.WORD, Kind.QUOTED, Kind.NAMES})
@@ -48,8 +49,12 @@ def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, statement: st
     table = keys.get(touched[0].table, TableKeys())
     text = _StatementText(call.sql, list(tokens(call.sql, "mysql", modes)), table)
     items = _Items(touched, table, seen, statement)
-    if found.may_write:
+    if found.may_write and any(name not in keys for name in items.tables):
+        yield from items.any_row([EVERYTHING])  # it may be a view
+    elif found.may_write:
         yield from _writes(text, items)
+    elif _PADS in (call.state.sql_mode or "").upper():
+        return  # its CHAR values are not what was written
     elif found.statements == 1 and items.rows and not found.effects and text.first == b"SELECT":
         yield from _reads(text, items)
 
@@ -192,9 +197,9 @@ class _Items:
 
 def _writes(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
     word, seen, rows = text.first, items.seen, items.rows
-    if word in (b"UPDATE", b"DELETE") and not seen.affected and EVERYTHING not in items.tables:
+    if word in (b"UPDATE", b"DELETE") and not seen.affected:
         return
-    if not rows or EVERYTHING in items.tables or seen.warnings:
+    if not rows or seen.warnings:
         yield from items.any_row(items.tables)
         return
     yield from items.any_row(items.others)
