@@ -127,5 +127,6 @@ def _doubts(judged: list[JudgedAnomaly], source: CheckedHistory, target: Checked
                    f" {least:.0%} are needed")  # fmt: skip
         if not history.complete:
             yield f"{side}: the search for cycles was cut off, the history has too many"
-    if source.names != target.names:
-        yield f"{len(source.names ^ target.names):,} transactions are in one of the histories only"
+    apart = len(source.names ^ target.names)
+    if apart:
+        yield f"{apart:,} {'transaction is' if apart == 1 else 'transactions are'} in one of the histories only"

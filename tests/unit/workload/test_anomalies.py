@@ -116,10 +116,15 @@ AMBIGUOUS = {
 }
 
 
+def before(schedule: str) -> dict[str, str | None]:
+    """Return the values from before a schedule; one that finds no row had none."""
+    return {"t/x": None, "t/y": None} if "=-" in schedule else {f"t/{key}": "0" for key in "xyz"}
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_known_anomalies_are_found_and_nothing_else(name: str) -> None:
     schedule, expected = KNOWN[name]
-    initial = {"t/x": None, "t/y": None} if "=-" in schedule else {f"t/{key}": "0" for key in "xyz"}
+    initial = before(schedule)
     checked = check_history(history(schedule, initial=initial))
     assert found(checked) == expected
     assert len(checked.anomalies) == 1
@@ -203,13 +208,13 @@ def test_nothing_is_claimed_where_too_little_is_known() -> None:
     empty = check_history(TransactionHistory(()))
     assert compare_histories(empty, empty).verdict is Verdict.INCONCLUSIVE
     other = compare_histories(check("1rx=0 1c"), check("1rx=0 1c 2rx=0 2c"))
-    assert "1 transactions are in one of the histories only" in other.reasons
+    assert "1 transaction is in one of the histories only" in other.reasons
     cut = replace(check("1rx=0 2rx=0 1wy=1 2wx=1 1c 2a"), complete=False)
     assert compare_histories(cut, check("1rx=0 2ry=0 1wy=1 2wx=1 1c 2c")).verdict is Verdict.INCONCLUSIVE
 
 
 def test_a_search_that_is_cut_off_says_so() -> None:
-    initial = {"t/x": "0", "t/y": "0"}
+    initial: dict[str, str | None] = {"t/x": "0", "t/y": "0"}
     assert not check_history(history(SKEW, initial=initial), most_steps=1).complete
 
 
@@ -268,8 +273,8 @@ def executed(
         aborts = conflict or rng.random() < 0.1
         steps.append(Step(number, "a" if aborts else "c"))
         if not aborts:
-            for key, value in own[number].items():
-                chains[key].append((number, value))
+            for key, last in own[number].items():
+                chains[key].append((number, last))
     return timed(rng, steps, keys, spread=spread, declared=unique or rng.random() < 0.5), steps
 
 
@@ -430,7 +435,7 @@ def test_components_are_those_of_mutual_reach(nodes: int, data: st.DataObject) -
 def test_planted_anomalies_are_found_among_others(seed: int, name: str) -> None:
     serial, _ = executed(seed, "serial")
     schedule, expected = KNOWN[name]
-    initial = {"t/x": None, "t/y": None} if "=-" in schedule else {f"t/{key}": "0" for key in "xyz"}
+    initial = before(schedule)
     planted = history(schedule, initial={f"u{key}": value for key, value in initial.items()})
     moved = tuple(
         replace(each, name=f"P{each.name}", operations=tuple(replace(op, key=f"u{op.key}") for op in each.operations))
