@@ -125,6 +125,8 @@ class _Unit:
         elif word in ("COMMIT", "ROLLBACK"):
             rolled_back = word == "ROLLBACK" or self._rolled_back
             self._outcome = Commitment.ABORTED if rolled_back else Commitment.COMMITTED
+        elif word in ("BEGIN", "START"):
+            return  # with it the unit begins
         elif word in ("SAVEPOINT", "RELEASE", "XA", "LOCK", "UNLOCK") or planned.flags & COMMITS:
             self._uncertain = True
             if planned.meaning.classification.may_write:

@@ -136,7 +136,7 @@ def run_of(folder: Path, *calls: tuple[str, str, object], captured: int | None =
             found, word = meaning.classification, meaning.classification.words[0]
             flags = 0 if open_transaction and word != "BEGIN" else FIRST_OF_UNIT
             flags |= WRITES if found.may_write or found.locking else 0
-            flags |= COMMITS if word in ("COMMIT", "ROLLBACK") or found.kind.value == "ddl" else 0
+            flags |= COMMITS if word in ("COMMIT", "ROLLBACK", "BEGIN") or found.kind.value == "ddl" else 0
             state = SessionState(database="d", isolation="REPEATABLE-READ", transaction=open_transaction)
             call = Call(session, position, sql.encode(), "", state, Captured(captured))
             numbers[at] = writer.add(call, meaning, "", at, at, flags)

@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.model import Side
+from migverify.workload.anomalies.history import read_history
+from migverify.workload.anomalies.model import Commitment
+from migverify.workload.anomalies.record import write_histories
 from migverify.workload.replay import session as session_module
 from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.model import Answer, Call, Judgement
+from migverify.workload.replay.outcomes import begin_seeing, value_hash
 from migverify.workload.replay.pace import Pace, PaceKind, parse_pace
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.session import LOST
@@ -282,3 +286,31 @@ def test_a_prepared_statement_is_prepared_again_unless_texts_are_sent(tmp_path: 
     servers = FakeServers()
     engine(tmp_path, servers, replace(FAST, text=text))
     assert servers.prepared == ([] if text else ["SELECT 1", "SELECT 1"])
+
+
+def test_what_calls_saw_first_is_recorded_for_histories(tmp_path: Path) -> None:
+    texts = ["BEGIN", "SELECT v FROM t WHERE id = 1", "UPDATE t SET v = 2 WHERE id = 1", "COMMIT"]
+    keys = {"d.t": TableKeys(("id",), columns=("id", "v"), integers=frozenset({"id", "v"}))}
+    planned(
+        [row("a", n, sql, 100 * n, in_transaction=n > 0) for n, sql in enumerate(texts)], tmp_path, leave=WRITES,
+        keys=keys,
+    )  # fmt: skip
+
+    def counting(side: Side, call: Call, times: int) -> Answer:
+        if call.sql.startswith(b"SELECT"):
+            return value("1" if side is Side.SOURCE else str(times))  # asked again, the target says otherwise
+        return Answer(affected=int(call.sql.startswith(b"UPDATE")))
+
+    with RunFile(tmp_path) as run:
+        run.set_fact("attempts", 1)
+        begin_seeing(run)
+    engine(tmp_path, FakeServers(counting), replace(FAST, writes=True, record=True))
+    with RunFile(tmp_path) as run:
+        files = write_histories(run, keys, dict.fromkeys(Side, "mysql 9.7"), mask=False)
+    for side in Side:
+        (transaction,) = read_history(files[side]).transactions
+        assert (transaction.name, transaction.outcome) == ("a/0", Commitment.COMMITTED)
+        assert transaction.begin <= transaction.commit <= transaction.end
+        assert [(one.key, one.value) for one in transaction.operations] == [
+            ("d.t/1", "present"), ("d.t/1/v", value_hash(b"1")), ("d.t/1/v", value_hash(b"2"))
+        ]  # fmt: skip
