@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from migverify.workload.anomalies.history import write_lines
 from migverify.workload.anomalies.model import Commitment, HistoryOperation, HistoryTransaction, OperationKind
 from migverify.workload.anomalies.statements import operations
 from migverify.workload.classify import StatementKind
-from migverify.workload.model import text_of
 from migverify.workload.replay.outcomes import SeenAnswer, seen_answers
 from migverify.workload.replay.runfile import COMMITS, WRITES, PlannedCall, RunFile
 from migverify.workload.replay.touches import Keys
@@ -54,12 +53,9 @@ def _transactions(run: RunFile, keys: Keys, side: Side, *, mask: bool) -> Iterat
                 following = next(seen, None)
             yield planned, following[1] if following is not None and following[0] == planned.index else None
 
-    text: Callable[[PlannedCall], str] = lambda planned: (  # noqa: E731 - a choice between two
-        planned.meaning.text if mask else text_of(planned.call.sql)
-    )
     known = run.known()
     for _, calls in groupby(with_answers(), key=lambda each: (each[0].session, each[0].unit)):
-        transaction = _Unit(list(calls), keys, text, known).transaction()
+        transaction = _Unit(list(calls), keys, known, mask=mask).transaction()
         if transaction is not None:
             yield transaction
 
@@ -67,10 +63,8 @@ def _transactions(run: RunFile, keys: Keys, side: Side, *, mask: bool) -> Iterat
 class _Unit:
     """The calls of one transaction, or a statement of its own, with one side's answers."""
 
-    def __init__(
-        self, calls: Sequence[_Seen], keys: Keys, text: Callable[[PlannedCall], str], known: Sequence[int]
-    ) -> None:
-        self._calls, self._keys, self._text, self._known = calls, keys, text, known
+    def __init__(self, calls: Sequence[_Seen], keys: Keys, known: Sequence[int], *, mask: bool) -> None:
+        self._calls, self._keys, self._known, self._mask = calls, keys, known, mask
         self._operations: list[HistoryOperation] = []
         self._outcome: Commitment | None = None
         self._rolled_back = False
@@ -132,7 +126,7 @@ class _Unit:
             if planned.meaning.classification.may_write:
                 self._operations.append(_any_write(seen.begun))
         else:
-            made = list(operations(planned, seen, self._keys, self._text(planned)))
+            made = list(operations(planned, seen, self._keys, mask=self._mask))
             writes = any(each.kind is OperationKind.WRITE for each in made)
             self._uncertain |= self._rolled_back and writes  # it is outside of the transaction now
             self._operations += made

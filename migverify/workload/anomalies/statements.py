@@ -12,6 +12,7 @@ from urllib.parse import quote
 from migverify.sql.lexer import Token, tokens
 from migverify.sql.lexer import TokenKind as Kind
 from migverify.workload.anomalies.model import HistoryOperation, OperationKind
+from migverify.workload.model import text_of
 from migverify.workload.replay.outcomes import SeenAnswer, value_hash
 from migverify.workload.replay.runfile import PlannedCall
 from migverify.workload.replay.touches import (
@@ -36,10 +37,10 @@ _NAMES = frozenset({Kind.WORD, Kind.QUOTED, Kind.NAMES})
 _LIST = frozenset({b",", b".", b"*"})
 
 
-def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, statement: str) -> Iterator[HistoryOperation]:
+def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, *, mask: bool) -> Iterator[HistoryOperation]:
     """Yield what a call that was carried out read and wrote; a write that is not certain has no known value.
 
-    Reads that are not certain are left out: they prove nothing.
+    Reads that are not certain are left out: they prove nothing. With ``mask`` neither statements nor keys are shown.
     """
     call, found = planned.call, planned.meaning.classification
     database, modes = call.state.database, call.state.modes
@@ -48,7 +49,8 @@ def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, statement: st
         return
     table = keys.get(touched[0].table, TableKeys())
     text = _StatementText(call.sql, list(tokens(call.sql, "mysql", modes)), table)
-    items = _Items(touched, table, seen, statement)
+    statement = planned.meaning.text if mask else text_of(call.sql)
+    items = _Items(touched, table, seen, statement, mask=mask)
     if found.may_write and any(name not in keys for name in items.tables):
         yield from items.any_row([EVERYTHING])  # it may be a view
     elif found.may_write:
@@ -145,8 +147,10 @@ class _StatementText:
 class _Items:
     """The rows a call touches, and operations on them."""
 
-    def __init__(self, touched: Sequence[Touch], table: TableKeys, seen: SeenAnswer, statement: str) -> None:
-        self.seen, self.table, self._statement = seen, table, statement
+    def __init__(
+        self, touched: Sequence[Touch], table: TableKeys, seen: SeenAnswer, statement: str, *, mask: bool
+    ) -> None:
+        self.seen, self.table, self._statement, self._mask = seen, table, statement, mask
         self.tables = sorted({touch.table for touch in touched})
         self.name = touched[0].table
         # two texts of one spelling may be two rows under some collation: only integers name a row for certain
@@ -191,7 +195,8 @@ class _Items:
             yield self._operation(OperationKind.READ, self._key(row, column), value)
 
     def _key(self, row: RowKey, column: str = "") -> str:
-        parts = [quote(self.name, safe="."), ",".join(quote(part, safe="") for part in row[1:]), quote(column)]
+        name = value_hash(b",".join(row[1:])) if self._mask else ",".join(quote(part, safe="") for part in row[1:])
+        parts = [quote(self.name, safe="."), name, quote(column)]
         return "/".join(parts if column else parts[:2])
 
 
