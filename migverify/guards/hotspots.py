@@ -16,7 +16,7 @@ from migverify.guards.hotspots_read import HotspotFacts, HotspotReading, count_r
 from migverify.guards.ids import WITHOUT_IDS, IdsGuard
 from migverify.guards.model import GuardResult, answered
 from migverify.guards.scope import Scope
-from migverify.load import CaptureLoad
+from migverify.load import CaptureLoad, TableLoad
 from migverify.model import Endpoint
 
 NAME = "hotspots"
@@ -76,15 +76,17 @@ class HotspotsGuard:
             except (EndpointError, ReadError) as error:
                 unasked.append(f"capture: {error.line}")
         if facts.load is not None:
-            busy = [name for name, one in facts.loads.items()
-                    if one.reads.peak >= self.limits.reads or one.changes.peak >= self.limits.warn]  # fmt: skip
-            count_regions(target, password, busy)
+            count_regions(target, password, [name for name, one in facts.loads.items() if self._is_busy(one)])
             known = {f"{d}.{t}".lower() for names in facts.sources.values() for _, d, t in names}
             unasked += [f"capture: {name} is in scope and was not seen on a source"
-                        for name in sorted(facts.load.tables) if name not in known
+                        for name, one in sorted(facts.load.tables.items()) if name not in known and self._is_busy(one)
                         and self.scope.wanted(*name.split(".", 1))]  # fmt: skip
         answers = answered(NAME, QUESTIONS, facts, lambda subject: target.server_time if subject != "capture" else None)
         return GuardResult(NAME, answers, started, time.time() - started, tuple(unasked))
+
+    def _is_busy(self, load: TableLoad) -> bool:
+        writes = load.inserts + load.upserts + load.changes
+        return load.reads.peak >= self.limits.reads or writes.peak >= self.limits.warn
 
     def _sizes(self, endpoint: Endpoint) -> Sizes:
         with closing(open_session(endpoint, self.scope.password(endpoint))) as session:
