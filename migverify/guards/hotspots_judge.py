@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from migverify.guards.capacity_judge import shown_bytes, shown_seconds
 from migverify.guards.hotspots_model import ROW_ID, ROWS, InsertRange, KeyOrder, follows_updates
-from migverify.guards.hotspots_read import DEFAULTS, Growth, HotspotFacts
+from migverify.guards.hotspots_read import DEFAULTS, REGION_BYTES, Growth, HotspotFacts
 from migverify.guards.model import AnswerState, CheckResult, GuardQuestion, passed, unknown, warned
 from migverify.load import TableLoad, TransactionLoad
 from migverify.model import TableDef
@@ -120,7 +120,8 @@ def small_tables(facts: HotspotFacts) -> Iterator[CheckResult]:
     if load is None:
         return
     reads, changes = (sum(getattr(one, of).count for one in load.tables.values()) or 1 for of in ("reads", "changes"))
-    small = [name for name in facts.target.tables if facts.bytes_of(name) < facts.target.region_bytes]
+    region = facts.target.settings.get(REGION_BYTES, DEFAULTS[REGION_BYTES])
+    small = [name for name in facts.target.tables if facts.bytes_of(name) < region]
     for name in small:
         asked, ref, size = facts.loads.get(name, TableLoad()), facts.target.tables[name].ref, facts.bytes_of(name)
         regions = max(facts.target.regions.get(name, 1), facts.target.partitions.get(name, ("", 1))[1])
@@ -140,7 +141,7 @@ def small_tables(facts: HotspotFacts) -> Iterator[CheckResult]:
             subject=f"{facts.target.endpoint.name}/{ref}", numbers={"bytes": float(size), "regions": float(regions),
             "reads_per_second": asked.reads.peak, "changes_per_second": asked.changes.peak},
         )  # fmt: skip
-    yield passed(f"{len(small)} tables are smaller than a region of {shown_bytes(facts.target.region_bytes)}")
+    yield passed(f"{len(small)} tables are smaller than a region of {shown_bytes(region)}")
 
 
 def hot_keys(facts: HotspotFacts) -> Iterator[CheckResult]:
@@ -217,6 +218,6 @@ QUESTIONS = (
                   "Each write waits for the lock of the one before, until its two-phase commit ends.",
                   "Spread it: several rows whose sum counts, one statement for many events, or a queue. A read then"
                   " adds them up, and a check of the sum (stock, balance) needs another lock.", hot_keys, "target"),
-    GuardQuestion("transaction", "", sql.TRANSACTION_CONFIGURATION,
+    GuardQuestion("transaction", "", sql.LIMITS_CONFIGURATION,
                   "MySQL has no such limits: nothing was ever tested against them.", "", transactions, "target"),
 )  # fmt: skip

@@ -21,14 +21,13 @@ from migverify.sql import server
 from migverify.sql import settings as sql
 from migverify.sql.catalog import Wanted, read_tables
 
-REGION_BYTES = 96 << 20
-"""``coprocessor.region-split-size`` where it is not reported: 96 MiB, 256 MiB from TiDB 8.4 on."""
+REGION_BYTES = "coprocessor.region-split-size"
 DEFAULTS = {
     "performance.txn-total-size-limit": 100 << 20, "performance.txn-entry-size-limit": 6 << 20,
     "performance.stmt-count-limit": 5_000, "performance.max-txn-ttl": 3_600_000,
-    "tidb_mem_quota_query": 1 << 30, "tidb_gc_life_time": 600,
+    "tidb_mem_quota_query": 1 << 30, "tidb_gc_life_time": 600, REGION_BYTES: 96 << 20,
 }  # fmt: skip
-"""TiDB's documented defaults; ``max-txn-ttl`` in milliseconds, ``tidb_gc_life_time`` in seconds."""
+"""TiDB's documented defaults (a region's is 256 MiB from 8.4 on); ``max-txn-ttl`` in milliseconds, ``tidb_gc_life_time`` in seconds."""
 _SPANS = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -42,7 +41,6 @@ class HotspotReading(CapacityReading):
     clustered: dict[str, bool] = field(default_factory=dict)
     partitions: dict[str, tuple[str, int]] = field(default_factory=dict)
     regions: dict[str, int] = field(default_factory=dict)
-    region_bytes: int = REGION_BYTES
     settings: dict[str, int] = field(default_factory=dict)
 
 
@@ -58,13 +56,11 @@ def read_target(found: HotspotReading, password: str | None, wanted: Wanted) -> 
             found.server_time = None if clock is None else float(clock)
             found.tables = {str(t.ref).lower(): t for t in read_tables(session, found.endpoint.name, wanted)}
             for database, table, kind in session.query(sql.KEY_KINDS):
-                found.clustered[f"{database}.{table}".lower()] = kind == "CLUSTERED"
+                found.clustered[f"{database}.{table}".lower()] = not (kind or "NON").startswith("NON")
             for database, table, method, count in session.query(sql.PARTITIONS):
                 found.partitions[f"{database}.{table}".lower()] = (str(method).upper(), int(count or 0))
             found.settings = found.attempt("variables", lambda: _variables(session)) or {}
             found.settings |= found.attempt("configuration", lambda: _configuration(session)) or {}
-            size = found.attempt("region size", lambda: session.query(sql.REGION_SIZE)) or []
-            found.region_bytes = min((bytes_of(row[-1] or "") or REGION_BYTES for row in size), default=REGION_BYTES)
     except (EndpointError, ReadError) as error:
         found.unread = error.line
 
@@ -85,7 +81,7 @@ def count_regions(found: HotspotReading, password: str | None, tables: Iterable[
 
 
 def _variables(session: Session) -> dict[str, int]:
-    found = {str(name): str(value) for name, value in session.query(sql.TRANSACTION_VARIABLES)}
+    found = {str(name): str(value) for name, value in session.query(sql.LIMITS_VARIABLES)}
     settings = {name: int(value) for name, value in found.items() if value.lstrip("-").isdigit()}
     spans = _SPANS.findall(found.get("tidb_gc_life_time", ""))
     if spans:
@@ -94,11 +90,12 @@ def _variables(session: Session) -> dict[str, int]:
 
 
 def _configuration(session: Session) -> dict[str, int]:
-    """Return the smallest value of each setting among all TiDB servers."""
+    """Return the smallest value of each setting among all servers of its kind."""
     settings: dict[str, int] = {}
-    for row in session.query(sql.TRANSACTION_CONFIGURATION):
-        name, value = str(row[-2]), int(row[-1] or 0)
-        settings[name] = min(value, settings.get(name, value))
+    for *_, name, text in session.query(sql.LIMITS_CONFIGURATION):
+        value = bytes_of(text or "")
+        if name is not None and value is not None:
+            settings[name] = min(value, settings.get(name, value))
     return settings
 
 

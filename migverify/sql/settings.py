@@ -74,15 +74,14 @@ PARTITIONS = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, PARTITION_METHOD, COUNT(*) FROM information_schema.PARTITIONS"
     " WHERE PARTITION_NAME IS NOT NULL GROUP BY TABLE_SCHEMA, TABLE_NAME, PARTITION_METHOD"
 )
-TRANSACTION_VARIABLES = (
+LIMITS_VARIABLES = (
     "SHOW GLOBAL VARIABLES WHERE Variable_name IN"
     " ('tidb_mem_quota_query', 'tidb_gc_life_time', 'tidb_txn_entry_size_limit')"
 )
-TRANSACTION_CONFIGURATION = (
-    "SHOW CONFIG WHERE TYPE = 'tidb' AND NAME IN ('performance.txn-total-size-limit',"
-    " 'performance.txn-entry-size-limit', 'performance.stmt-count-limit', 'performance.max-txn-ttl')"
+LIMITS_CONFIGURATION = (
+    "SHOW CONFIG WHERE NAME IN ('performance.txn-total-size-limit', 'performance.txn-entry-size-limit',"
+    " 'performance.stmt-count-limit', 'performance.max-txn-ttl', 'coprocessor.region-split-size')"
 )
-REGION_SIZE = "SHOW CONFIG WHERE TYPE = 'tikv' AND NAME = 'coprocessor.region-split-size'"
 
 
 def regions(database: str, table: str) -> str:

@@ -12,7 +12,7 @@ from migverify.config import Config
 from migverify.guards.capacity_read import Sizes, TableSize
 from migverify.guards.hotspots_judge import QUESTIONS, capture, hot_keys, insert_order, small_tables, transactions
 from migverify.guards.hotspots_model import HotspotLimits, KeyOrder, insert_ranges
-from migverify.guards.hotspots_read import DEFAULTS, HotspotFacts, HotspotReading
+from migverify.guards.hotspots_read import DEFAULTS, REGION_BYTES, HotspotFacts, HotspotReading
 from migverify.guards.ids_model import IdKind, IdReading, IdSpace
 from migverify.guards.model import AnswerState, CheckResult
 from migverify.guards.scope import Scope
@@ -206,7 +206,7 @@ def test_indexes_in_order_and_tables_that_are_not_there() -> None:
         (1 << 20, {"reads": Frequency(1, 1, 2999), "changes": Frequency(1, 1, 999)}, {}, None, ""),
         (1 << 20, {"inserts": RATE}, {}, None, ""),  # it grows, and is split
         (97 << 20, {"changes": RATE}, {}, None, ""),
-        (97 << 20, {"changes": RATE}, {"region_bytes": 256 << 20}, FAIL, "SPLIT TABLE"),
+        (97 << 20, {"changes": RATE}, {"settings": {REGION_BYTES: 256 << 20}}, FAIL, "SPLIT TABLE"),
         (1 << 20, {"changes": RATE}, {"regions": {"shop.t": 4}}, None, ""),
     ],
 )
