@@ -27,7 +27,8 @@ DEFAULTS = {
     "performance.stmt-count-limit": 5_000, "performance.max-txn-ttl": 3_600_000,
     "tidb_mem_quota_query": 1 << 30, "tidb_gc_life_time": 600, REGION_BYTES: 96 << 20,
 }  # fmt: skip
-"""TiDB's documented defaults (a region's is 256 MiB from 8.4 on); ``max-txn-ttl`` in milliseconds, ``tidb_gc_life_time`` in seconds."""
+"""TiDB's documented defaults; a region is 256 MiB from 8.4 on. ``max-txn-ttl`` in milliseconds, the others' in bytes
+or seconds."""
 _SPANS = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
