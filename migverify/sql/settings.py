@@ -97,7 +97,8 @@ def sharded_rows(database: str, table: str) -> str:
 def auto_random(database: str, table: str, column: str, column_type: str) -> str:
     """Return what scatters the ids that TiDB gives out in a clustered key."""
     wide = "BIGINT UNSIGNED" if "unsigned" in column_type.lower() else "BIGINT"
-    return f"ALTER TABLE {quote_path(database, table)} MODIFY COLUMN {quote_name(column)} {wide} AUTO_RANDOM(5)"
+    change = f"ALTER TABLE {quote_path(database, table)} MODIFY COLUMN {quote_name(column)} {wide} AUTO_RANDOM(5)"
+    return f"SET tidb_allow_remove_auto_inc = ON; {change}"
 
 
 def split_rows(database: str, table: str) -> str:
