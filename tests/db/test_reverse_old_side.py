@@ -127,6 +127,7 @@ def test_a_feed_that_begins_again_before_its_checkpoint_is_no_finding(
     name = f"old-side-{opened.name}"
     with ExitStack() as stack:
         with followed(opened, tmp_path) as (fed, config):
+            fed.resolved()  # each partition has a watermark before the verification that the watch rests on
             watching = stack.enter_context(watched(config))
             write(fed, opened, 150)
             fed.drain()
@@ -178,6 +179,9 @@ def test_a_client_that_writes_the_source_is_found_with_its_key(opened: Databases
 def test_a_key_that_both_sides_write_is_a_collision(opened: Databases, tmp_path: Path) -> None:
     table = f"{opened.name}.pay"
     with followed(opened, tmp_path) as (fed, config), watched(config) as watching:
+        write(fed, opened, 5)  # rows that come on both sides alike: before them, texts may differ by a setting
+        fed.drain()
+        watching.wait_for(lambda s: s["old_side"]["explained"] >= 5)
         fed.fault("stalled")
         fed.write(f"UPDATE {table} SET note='the last one that is applied' WHERE id=20")
         wait_for(lambda: fed.applier is not None and fed.applier.status.stalled, "the feed is stalled")

@@ -14,7 +14,7 @@ from enum import StrEnum
 from migverify.model import Side, Verdict
 from migverify.workload.plans.drift import PlanDrift
 from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, QueryPlan, SamplePlans, TableAccess
-from migverify.workload.plans.statistics import TargetTables, analyze
+from migverify.workload.plans.statistics import TargetTables, analyze, contradiction
 
 _ORDER = list(Harm)
 
@@ -143,6 +143,8 @@ def _doubts(
             known = target.statistics.get(name)
             why = f"has statistics {access.statistics}" if access.statistics else ""
             why = (known.missing if known is not None else "has no statistics") or why
+            if known is not None and not why:
+                why = contradiction(known, target.source_rows.get(name))
             if why:
                 yield access.table, f"{'.'.join(name)} {why}: {analyze(*name)}"
 

@@ -16,7 +16,7 @@ from migverify.workload.classify import classify
 from migverify.workload.plans import mysql, tidb
 from migverify.workload.plans.choose import Chosen, text_of
 from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
-from migverify.workload.plans.statistics import IndexColumns, Indexes, TargetTables, read_statistics
+from migverify.workload.plans.statistics import IndexColumns, Indexes, TargetTables, read_source_rows, read_statistics
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.restore import restored, standing
@@ -168,10 +168,10 @@ def read_target(sides: ReplayEndpoints, databases: set[str]) -> TargetTables:
         return TargetTables(statistics, read_indexes(session, databases))
 
 
-def read_source_indexes(sides: ReplayEndpoints, databases: set[str]) -> Indexes:
-    """Return the indexes of the source."""
+def read_source(sides: ReplayEndpoints, databases: set[str]) -> tuple[Indexes, Mapping[tuple[str, str], int]]:
+    """Return the indexes of the source, and how many rows it estimates its tables to have."""
     with _session(sides, Side.SOURCE) as session:
-        return read_indexes(session, databases)
+        return read_indexes(session, databases), read_source_rows(session)
 
 
 def _session(sides: ReplayEndpoints, side: Side) -> Session:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,7 +16,7 @@ from migverify.workload.plans.model import QueryPlan
 from migverify.workload.plans.read import (
     Explainer,
     explain,
-    read_source_indexes,
+    read_source,
     read_target,
     table_names,
 )
@@ -66,7 +67,8 @@ def judge_capture(
             progress(f"{number:,} of {len(chosen):,} digests explained")
         names = [table_names(one) for one in found]
         used = {name[0] for one in names for name in one.values()}
-        source, target = read_source_indexes(sides, used), read_target(sides, used)
+        source, rows = read_source(sides, used)
+        target = replace(read_target(sides, used), source_rows=rows)
         for one, plans, known in zip(chosen, found, names, strict=True):
             judged = judge_plans(plans, known, target, limits)
             record = record_of(judged, version, tables_of(known, target))

@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from migverify.db.session import Session
+from migverify.errors import ReadError
+from migverify.model import Flavor
 from migverify.sql.quoting import quote_name, quote_text
 
+LEAST_ROWS = 1_000
+_CONTRADICTS = 4
+"""By which factor the rows of both sides have to differ: the source's are an estimate."""
 LEAST_HEALTH = 80
 """Percent; below, the statistics of a table are stale. TiDB analyzes by itself below 50."""
 
@@ -47,10 +53,14 @@ Indexes = Mapping[tuple[str, str], Mapping[str, IndexColumns]]
 
 @dataclass(frozen=True, slots=True)
 class TargetTables:
-    """What the target's catalog says, by database and table, lower case: statistics and indexes."""
+    """What the target's catalog says, by database and table, lower case: statistics and indexes.
+
+    ``source_rows`` are the rows that the source's catalog estimates: statistics that say something else are wrong.
+    """
 
     statistics: Mapping[tuple[str, str], TableStatistics] = field(default_factory=dict)
     indexes: Indexes = field(default_factory=dict)
+    source_rows: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 def read_statistics(session: Session, databases: Iterable[str]) -> Mapping[tuple[str, str], TableStatistics]:
@@ -81,6 +91,25 @@ def read_statistics(session: Session, databases: Iterable[str]) -> Mapping[tuple
 def _analyzed(session: Session, where: str) -> frozenset[str]:
     """Return the tables with at least one histogram; a table has a line in STATS_META before anybody analyzed it."""
     return frozenset(str(row["Table_name"]).lower() for row in session.query_named(f"SHOW STATS_HISTOGRAMS {where}"))
+
+
+def contradiction(known: TableStatistics, source_rows: int | None) -> str:
+    """Return that statistics are not of the rows that the table should have, empty where nothing says so."""
+    if source_rows is None:
+        return ""
+    low, high = sorted((max(known.rows, 1), max(source_rows, 1)))
+    if high < LEAST_ROWS or high < _CONTRADICTS * low:
+        return ""
+    return f"has statistics of {known.rows:,} rows, where the source has about {source_rows:,}"
+
+
+def read_source_rows(session: Session) -> Mapping[tuple[str, str], int]:
+    """Return how many rows the source estimates its tables to have, by database and table, lower case."""
+    if session.flavor is Flavor.MYSQL:
+        with suppress(ReadError):  # 5.7 has no cache of these numbers
+            session.execute("SET SESSION information_schema_stats_expiry = 0")
+    rows = session.query_named("SELECT TABLE_SCHEMA s, TABLE_NAME t, TABLE_ROWS n FROM information_schema.TABLES")
+    return {(str(row["s"]).lower(), str(row["t"]).lower()): int(row["n"] or 0) for row in rows if row["n"] is not None}
 
 
 def analyze(database: str, table: str) -> str:

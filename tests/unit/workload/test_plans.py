@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,15 @@ def test_without_statistics_a_bad_plan_is_a_doubt(statistics: TableStatistics | 
     assert (found.state, found.findings) == (PlanState.UNKNOWN, ())
     assert words in found.doubts[0]
     assert "ANALYZE TABLE `shop`.`orders`" in found.doubts[0]
+
+
+@pytest.mark.parametrize(("rows", "doubts"), [(50_000, 0), (160_000, 0), (None, 0), (900_000, 1), (700, 1)])
+def test_statistics_of_other_rows_than_the_source_has_are_a_doubt(rows: int | None, doubts: int) -> None:
+    """ANALYZE may have seen a part of the table; its health is 100 all the same."""
+    tables = replace(TABLES, source_rows={} if rows is None else {("shop", "orders"): rows})
+    found = judged(sample(LOOKUP, LOOKUP), tables=tables)
+    assert len(found.doubts) == doubts
+    assert all("has statistics of 50,000 rows" in one for one in found.doubts)
 
 
 def test_nothing_is_fine_by_default() -> None:
