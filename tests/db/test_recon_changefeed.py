@@ -190,12 +190,13 @@ def test_a_row_that_was_altered_on_the_source_and_a_wrong_step_are_found(opened:
             number = writer.number
             fed.drain()
             fed.write_old_side(f"UPDATE {opened.name}.pay SET amount=7 WHERE id={number}")
-            fed.write(f"UPDATE {opened.name}.pay SET state='void' WHERE id={number}")
+            # Another row: the applier writes whole rows, and would bring the amount back.
+            fed.write(f"UPDATE {opened.name}.pay SET state='void' WHERE id={number - 1}")
             watching.wait_for(lambda s: found(s, "value mismatch") == 1 and s["rules"][1]["verdict"] == "MISMATCH")
         code, last = watching.end()
     assert (code, last["verdict"]) == (130, "MISMATCH")
     assert kinds(tmp_path, "carried") == {str(number): "value mismatch"}
-    assert kinds(tmp_path, "states") == {str(number): "violation"}
+    assert kinds(tmp_path, "states") == {str(number - 1): "violation"}
 
 
 def test_a_message_that_cannot_be_decoded_is_inconclusive(opened: Databases, tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_message_that_cannot_be_decoded_is_inconclusive(opened: Databases, tmp
                                   > status["rules"][0]["windows"].get("matched", 0))  # fmt: skip
         code, last = watching.end()
     assert (status["verdict"], later["verdict"], last["verdict"], code) == (*["INCONCLUSIVE"] * 3, 130)
-    assert "the changefeed of target: " in reasons(last), reasons(last)
+    assert "not read in full" in reasons(last), reasons(last)
     assert len(list(DeadLetterFile(tmp_path / "dead.jsonl").read())) == 1
     assert kinds(tmp_path, "carried") == {}
 
@@ -302,8 +303,7 @@ def test_a_changefeed_that_does_not_reach_back_is_inconclusive(opened: Databases
     since = now()
     time.sleep(WIDTH + 0.5)
     with followed(opened, tmp_path) as fed:
-        with Writer(fed, opened.name):
-            time.sleep(2 * WIDTH)
-        code, status, _ = ended(tmp_path, "--since", since, "--once")
-    assert (code, status["verdict"]) == (3, "INCONCLUSIVE")
-    assert "the first timestamp of the messages is" in reasons(status), reasons(status)
+        with Writer(fed, opened.name), Watching(tmp_path, "--since", since) as watching:
+            status = watching.wait_for(lambda s: "the first timestamp of the messages is" in reasons(s))
+            watching.end()
+    assert status["verdict"] == "INCONCLUSIVE"
