@@ -302,8 +302,10 @@ def test_a_timestamp_that_goes_back_is_one_clear_error(opened: Databases, tmp_pa
 def test_a_changefeed_that_does_not_reach_back_is_inconclusive(opened: Databases, tmp_path: Path) -> None:
     since = now()
     time.sleep(WIDTH + 0.5)
-    with followed(opened, tmp_path) as fed:
-        with Writer(fed, opened.name), Watching(tmp_path, "--since", since) as watching:
-            status = watching.wait_for(lambda s: "the first timestamp of the messages is" in reasons(s))
-            watching.end()
+    with (
+        followed(opened, tmp_path) as fed, Writer(fed, opened.name),
+        Watching(tmp_path, "--since", since) as watching,
+    ):  # fmt: skip
+        status = watching.wait_for(lambda s: "the first timestamp of the messages is" in reasons(s))
+        watching.end()
     assert status["verdict"] == "INCONCLUSIVE"
