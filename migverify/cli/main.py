@@ -44,7 +44,7 @@ COMMANDS = (
     CommandEntry("recon", "migverify.cli.recon", "Do the domains agree? Rules over tables, shards and services."),
     CommandEntry("workload", "migverify.cli.workload", "Capture what clients ask; digest, replay and compare it."),
     CommandEntry(
-        "guard", "migverify.cli.guard", "One guard in detail: settings, schema, ids, monitors, capacity, hotspots."
+        "guard", "migverify.cli.guard", "Guards: settings, schema, ids, monitors, capacity, hotspots."
     ),
     CommandEntry("runbook", "migverify.cli.runbook", "Runbooks with people: check, run, status, report."),
     CommandEntry("report", "migverify.cli.report", "Show a run as text, JSON, HTML, JUnit or Prometheus text."),
