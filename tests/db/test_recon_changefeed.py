@@ -218,7 +218,7 @@ def test_a_message_that_cannot_be_decoded_is_inconclusive(opened: Databases, tmp
     assert (status["verdict"], later["verdict"], last["verdict"], code) == (*["INCONCLUSIVE"] * 3, 130)
     assert "not read in full" in reasons(last), reasons(last)
     assert len(list(DeadLetterFile(tmp_path / "dead.jsonl").read())) == 1
-    assert kinds(tmp_path, "carried") == {}
+    assert set(kinds(tmp_path, "carried").values()) <= {"pending"}, "the writer went on: what it wrote last may be open"
 
 
 def test_a_kill_neither_loses_nor_repeats_a_window(opened: Databases, tmp_path: Path) -> None:
