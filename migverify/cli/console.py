@@ -53,6 +53,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 StoreOption = Annotated[
     str | None, typer.Option("--store", metavar="URL", help="Result store; default: the configuration's.")
 ]
+AssumeDatabaseOption = Annotated[
+    str | None,
+    typer.Option("--assume-database", metavar="NAME", help="Database of sessions whose database is not known."),
+]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 ResumeOption = Annotated[
     str | None,

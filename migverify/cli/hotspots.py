@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
+from migverify.cli.console import DEFAULT_CONFIG, AssumeDatabaseOption, ConfigOption, examples
 from migverify.cli.guards import (
     AllOption,
     EveryOption,
@@ -48,10 +48,7 @@ def hotspots(
     fail_rate: Annotated[
         float, typer.Option(metavar="ROWS", min=1, help="Fail from so many writes of one region a second.")
     ] = 2_000.0,
-    assume_database: Annotated[
-        str | None,
-        typer.Option("--assume-database", metavar="NAME", help="Database of sessions whose database is not known."),
-    ] = None,
+    assume_database: AssumeDatabaseOption = None,
     as_json: JsonOption = False,
     passed: AllOption = False,
     watch: WatchOption = False,

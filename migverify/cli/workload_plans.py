@@ -5,12 +5,22 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, command_line, examples
+from migverify.cli.console import (
+    DEFAULT_CONFIG,
+    AssumeDatabaseOption,
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    command_line,
+    examples,
+)
 from migverify.cli.progress import LiveLine
 
 EPILOG = examples(
@@ -38,10 +48,7 @@ def plans(
         str | None,
         typer.Option(metavar="RUN", help="Name what changed since an earlier run of this command; `last` the newest."),
     ] = None,
-    assume_database: Annotated[
-        str | None,
-        typer.Option("--assume-database", metavar="NAME", help="Database of sessions whose database is not known."),
-    ] = None,
+    assume_database: AssumeDatabaseOption = None,
     accept_write_grants: Annotated[
         bool, typer.Option("--accept-write-grants", help="Explain as a user who may write.")
     ] = False,
@@ -54,21 +61,24 @@ def plans(
     and none does, 3 when it is not known of one.
     """
     from migverify.cli.report import open_run_store
-    from migverify.cli.workload_replay_setup import capture_reader, inspected, set_up
+    from migverify.cli.workload_replay_setup import capture_reader, inspected, plan_of, set_up
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
+    from migverify.workload.plans.choose import choose
     from migverify.workload.plans.judge import plans_verdict, reasons
-    from migverify.workload.plans.run import judge_capture
+    from migverify.workload.plans.run import judge_digests
     from migverify.workload.plans.store import add_plans, finish_plans, plans_run, start_plans, stored_plans
     from migverify.workload.replay.plan import CallSelection
+    from migverify.workload.replay.runfile import RunFile
     from migverify.workload.replay.safety import Leave
 
     setup = set_up(
         config, {}, (), Leave(), reads_only=True, target_only=False, accept_write_grants=accept_write_grants,
         database=assume_database,
     )  # fmt: skip
-    reader = capture_reader()
-    next(reader(capture, ["position"]), None)  # a folder that holds no capture is reported before a server is asked
+    next(
+        capture_reader()(capture, ["position"]), None
+    )  # a folder that holds no capture is reported before a server is asked
     began, line = time.monotonic(), PlansLine(quiet=as_json and not sys.stderr.isatty())
     with closing(open_run_store(store, config)) as opened:
         earlier = {}
@@ -76,13 +86,16 @@ def plans(
             earlier = {one.digest: one.record for one in stored_plans(opened, plans_run(opened, since).run_id)}
         facts = inspected(setup)
         run_id = start_plans(opened, command_line(), str(capture.resolve()), facts)
+        with TemporaryDirectory(prefix="migverify-plans-") as name:
+            # Explaining runs nothing, so that writes and locks are planned, too.
+            explained = replace(setup, leave=Leave(writes=True, locking=True))
+            plan_of(explained, capture, Path(name), CallSelection(digests=tuple(digest or ())), lambda _: None)
+            with RunFile(Path(name)) as run:
+                chosen = choose(run, samples, writes=not reads_only)
         found = []
-        for judged, record in judge_capture(
-            capture, reader, setup.sides, CallSelection(digests=tuple(digest or ())), samples=samples,
-            writes=not reads_only,
-            version=str(facts["target"]["version"]), database=assume_database, analyze=analyze,
-            seconds=setup.workload.query_seconds, progress=line,
-            before=earlier.get,
+        for judged, record in judge_digests(
+            chosen, setup.sides, version=str(facts["target"]["version"]), analyze=analyze,
+            seconds=setup.workload.query_seconds, before=earlier.get, progress=line,
         ):  # fmt: skip
             add_plans(opened, run_id, judged, record)
             found.append(judged)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, AssumeDatabaseOption, ConfigOption, examples, say
 from migverify.cli.progress import LiveLine
 from migverify.errors import ExitCode, UsageError
 
@@ -85,10 +85,7 @@ def replay(
             "--sessions", metavar="FILE", help="What `workload sessions` wrote while the capture ran; repeatable."
         ),
     ] = None,
-    assume_database: Annotated[
-        str | None,
-        typer.Option("--assume-database", metavar="NAME", help="Database of sessions whose database is not known."),
-    ] = None,
+    assume_database: AssumeDatabaseOption = None,
     accept_write_grants: Annotated[
         bool, typer.Option("--accept-write-grants", help="Replay reads as a user who may write.")
     ] = False,

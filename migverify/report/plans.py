@@ -26,12 +26,9 @@ from migverify.report.model import (
 )
 from migverify.report.run_facts import run_facts
 from migverify.store.results import ResultStore
-from migverify.workload.plans.judge import PlanState
+from migverify.workload.plans.judge import VERDICTS, PlanState, plans_verdict, reasons
 from migverify.workload.plans.store import StoredPlans, stored_plans
 
-_VERDICTS = {
-    PlanState.HURTS: Verdict.MISMATCH, PlanState.UNKNOWN: Verdict.INCONCLUSIVE, PlanState.FINE: Verdict.MATCH,
-}  # fmt: skip
 _ORDER = (PlanState.HURTS, PlanState.UNKNOWN, PlanState.FINE)
 _SENTENCES = {
     Verdict.MATCH: "No statement of the capture will hurt on the target by its plan.",
@@ -53,21 +50,17 @@ def plans_report(store: ResultStore, info: RunInfo) -> Report:
     counts = {state: sum(one.state is state for one in digests) for state in _ORDER}
     # Its verdict is that of its digests, not of results in the store: there are none.
     run = run_facts(info, (), 0)
-    found = Verdict.worst([_VERDICTS[one.state] for one in digests]) if digests else Verdict.INCONCLUSIVE
-    reasons = [f"{n:,} of {amount(len(digests), 'digest')}: {state}" for state, n in counts.items()
-               if n and state is not PlanState.FINE]  # fmt: skip
-    if not digests:
-        reasons.append("no statement of the capture has a plan")
+    found, why = plans_verdict(digests), list(reasons(digests))
     if info.finished is None:
         found = Verdict.INCONCLUSIVE if found is Verdict.MATCH else found
-        reasons.insert(0, "the run has no end: it was cut off or still goes on")
-    run = replace(run, verdict=found, reasons=tuple(reasons))
+        why.insert(0, "the run has no end: it was cut off or still goes on")
+    run = replace(run, verdict=found, reasons=tuple(why))
     return Report(
         run.run_id, f"plans {run.run_id}", found, _SENTENCES[found],
         f"plans {run.run_id}, {utc(run.started)}", tone=tone_of(found),
         covered=f"Covered: {amount(len(digests), 'digest')} of {info.plan.get('plans', 'a capture')}.",
         reasons=run.reasons, started=run.started, seconds=run.seconds,
-        tiles=tuple(Tile(f"{n:,}", f"{plural(n, 'digest')}: {state}", tone_of(_VERDICTS[state]) if n else "none")
+        tiles=tuple(Tile(f"{n:,}", f"{plural(n, 'digest')}: {state}", tone_of(VERDICTS[state]) if n else "none")
                     for state, n in counts.items()),
         cards=run.cards(), sections=(*_sections(digests), run.section()),
         cases=tuple(map(_case, digests)) or (JUnitCase("plans", f"run {run.run_id}", found, run.reasons),),
@@ -97,7 +90,7 @@ def _sections(digests: list[StoredPlans]) -> Iterator[Section]:
 def _row(one: StoredPlans) -> Row:
     found = ", ".join(finding.harm for finding in one.findings) or ("changed" if one.changed else "")
     return (
-        badge(_VERDICTS[one.state], one.state.value), found, TableCell(one.text, code=True, link=_anchor(one)),
+        badge(VERDICTS[one.state], one.state.value), found, TableCell(one.text, code=True, link=_anchor(one)),
         f"{one.calls:,}", "" if one.seconds is None else f"{one.seconds:,.3f}",
     )  # fmt: skip
 
@@ -114,10 +107,10 @@ def _detail(one: StoredPlans) -> Section:
     plans = tuple(Fact(side, text) for side, text in one.plans.items())
     blocks: list[Block] = [Lines((f"digest {one.digest[:16]}, {amount(one.calls, 'call')}",), style="note"),
                            Lines(tuple(lines)), *([FactList(plans)] if plans else [])]  # fmt: skip
-    verdict = _VERDICTS[one.state]
+    verdict = VERDICTS[one.state]
     return Section(one.text, tuple(blocks), _anchor(one), one.state.value, tone_of(verdict), folded=True)
 
 
 def _case(one: StoredPlans) -> JUnitCase:
     lines = (*(f"{finding.harm}: {finding.reason}" for finding in one.findings), *one.doubts)
-    return JUnitCase("plans", f"{one.digest[:16]} {one.text[:120]}", _VERDICTS[one.state], lines)
+    return JUnitCase("plans", f"{one.digest[:16]} {one.text[:120]}", VERDICTS[one.state], lines)

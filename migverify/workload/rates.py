@@ -6,7 +6,6 @@ looked for at the end.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -20,8 +19,8 @@ from migverify.sql.lexer import Modes, Token, tokens
 from migverify.sql.lexer import TokenKind as Kind
 from migverify.workload.classify import CLOCK, Classification, StatementKind
 from migverify.workload.meaning import Meaning, Meanings
-from migverify.workload.model import SUMMARY, Command, Parameter
-from migverify.workload.replay.plan import ColumnReader
+from migverify.workload.model import Command, Parameter
+from migverify.workload.replay.plan import ColumnReader, read_summary
 from migverify.workload.replay.touches import Keys, RowKey, TableKeys, column_name, qualified, touches, value_lists
 from migverify.workload.replay.wire import inlined
 
@@ -137,7 +136,7 @@ def read_load(
 
     Raises UsageError where the capture cannot be read.
     """
-    summary = json.loads((capture / SUMMARY).read_text()) if (capture / SUMMARY).exists() else {}
+    summary = read_summary(capture)
     ends = [datetime.fromisoformat(summary[name]).timestamp() for name in ("first", "last") if summary.get(name)]
     alone = {name: replace(one, triggers=False, related=()) for name, one in keys.items()}
     walk = _Walk(alone, columns, row_bytes, database, max(1.0, max(ends, default=0.0) - min(ends, default=0.0)))

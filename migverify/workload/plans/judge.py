@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Protocol
 
 from migverify.model import Side, Verdict
 from migverify.workload.plans.drift import PlanDrift
@@ -41,6 +42,11 @@ class PlanState(StrEnum):
     UNKNOWN = "not known"
 
 
+VERDICTS = {
+    PlanState.HURTS: Verdict.MISMATCH, PlanState.UNKNOWN: Verdict.INCONCLUSIVE, PlanState.FINE: Verdict.MATCH,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedPlans:
     """What was found out about a digest.
@@ -62,22 +68,29 @@ class JudgedPlans:
         return PlanState.UNKNOWN if self.doubts else PlanState.FINE
 
 
-def plans_verdict(found: Sequence[JudgedPlans]) -> Verdict:
+class Judged(Protocol):
+    """A digest of which it is known whether its plans hurt: as it was judged, or as it is stored."""
+
+    @property
+    def state(self) -> PlanState:
+        """What is known of its plans."""
+        ...
+
+
+def plans_verdict(found: Sequence[Judged]) -> Verdict:
     """Return MATCH only where there are digests and all of their plans were judged fine."""
-    states = {one.state for one in found}
-    if PlanState.HURTS in states:
-        return Verdict.MISMATCH
-    return Verdict.MATCH if states == {PlanState.FINE} else Verdict.INCONCLUSIVE
+    return Verdict.worst([VERDICTS[one.state] for one in found]) if found else Verdict.INCONCLUSIVE
 
 
-def reasons(found: Sequence[JudgedPlans]) -> Iterator[str]:
+def reasons(found: Sequence[Judged]) -> Iterator[str]:
     """Yield why the verdict is no MATCH, by counts of digests."""
     if not found:
         yield "no statement of the capture has a plan"
+    digests = "digest" if len(found) == 1 else "digests"
     for state in (PlanState.HURTS, PlanState.UNKNOWN):
         count = sum(one.state is state for one in found)
         if count:
-            yield f"{count:,} of {len(found):,} digests: {state}"
+            yield f"{count:,} of {len(found):,} {digests}: {state}"
 
 
 def judge_plans(

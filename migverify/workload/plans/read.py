@@ -6,17 +6,18 @@ A session of each side is brought into the state of the call (database, modes, v
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from migverify.db.session import Session, open_session
 from migverify.errors import MigverifyError, ReadError
-from migverify.model import Flavor, Side
+from migverify.model import Flavor, Side, TableDef
+from migverify.sql.catalog import read_tables
 from migverify.workload.classify import classify
 from migverify.workload.plans import mysql, tidb
 from migverify.workload.plans.choose import Chosen, text_of
 from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
-from migverify.workload.plans.statistics import IndexColumns, Indexes, TargetTables, read_source_rows, read_statistics
+from migverify.workload.plans.statistics import Indexes, TargetTables, read_statistics
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.reader import Limits
 from migverify.workload.replay.restore import restored, standing
@@ -161,17 +162,19 @@ def table_names(plans: DigestPlans) -> Mapping[str, tuple[str, str]]:
     return found
 
 
-def read_target(sides: ReplayEndpoints, databases: set[str]) -> TargetTables:
-    """Return what the target's catalog says of the tables of these databases."""
+def read_target(sides: ReplayEndpoints, names: Set[tuple[str, str]]) -> TargetTables:
+    """Return what the target's catalog says of some tables, lower case."""
     with _session(sides, Side.TARGET) as session:
+        databases = {database for database, _ in names}
         statistics = read_statistics(session, databases) if session.flavor is Flavor.TIDB else {}
-        return TargetTables(statistics, read_indexes(session, databases))
+        return TargetTables(statistics, _indexes(_tables(session, names)))
 
 
-def read_source(sides: ReplayEndpoints, databases: set[str]) -> tuple[Indexes, Mapping[tuple[str, str], int]]:
-    """Return the indexes of the source, and how many rows it estimates its tables to have."""
+def read_source(sides: ReplayEndpoints, names: Set[tuple[str, str]]) -> tuple[Indexes, Mapping[tuple[str, str], int]]:
+    """Return the indexes of some tables of the source, lower case, and how many rows it estimates them to have."""
     with _session(sides, Side.SOURCE) as session:
-        return read_indexes(session, databases), read_source_rows(session)
+        tables = _tables(session, names)
+        return _indexes(tables), {name: table.rows for name, table in tables.items()}
 
 
 def _session(sides: ReplayEndpoints, side: Side) -> Session:
@@ -179,16 +182,14 @@ def _session(sides: ReplayEndpoints, side: Side) -> Session:
     return open_session(endpoint, sides.secrets.get(endpoint.name), side=side)
 
 
-def read_indexes(session: Session, databases: set[str]) -> Indexes:
-    """Return the indexes of the tables of these databases (lower case)."""
-    found: dict[tuple[str, str], dict[str, IndexColumns]] = {}
-    for row in session.query_named("SELECT * FROM information_schema.STATISTICS"):
-        key = str(row["TABLE_SCHEMA"]).lower(), str(row["TABLE_NAME"]).lower()
-        if key[0] not in databases:
-            continue
-        column, index = row["COLUMN_NAME"], str(row["INDEX_NAME"]).lower()
-        indexes = found.setdefault(key, {})
-        told = f"({row.get('EXPRESSION')})" if column is None else str(column)
-        before = indexes[index].columns if index in indexes else ()
-        indexes[index] = IndexColumns((*before, told), row.get("IS_VISIBLE", "YES") == "YES")
-    return found
+def _tables(session: Session, names: Set[tuple[str, str]]) -> dict[tuple[str, str], TableDef]:
+    tables = read_tables(session, session.endpoint.name, lambda database, table: _lower(database, table) in names)
+    return {_lower(table.ref.database, table.ref.table): table for table in tables}
+
+
+def _lower(database: str, table: str) -> tuple[str, str]:
+    return database.lower(), table.lower()
+
+
+def _indexes(tables: Mapping[tuple[str, str], TableDef]) -> Indexes:
+    return {name: {index.name.lower(): index for index in table.indexes} for name, table in tables.items()}

@@ -24,8 +24,9 @@ _HYPOTHETICAL = "migverify_try"
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What is tried for a finding: ``hint`` in the statement, and what to do for good where it helps."""
+    """What is tried for a finding: ``text`` is the statement with ``hint``, ``lasting`` what to do where it helps."""
 
+    text: bytes
     hint: str
     lasting: str
 
@@ -51,7 +52,7 @@ def with_remedies(
         if finding.harm in (Harm.FULL_SCAN, Harm.INDEX_LOST) and finding.index:
             sample = samples[finding.sample]
             trial = _trial(finding, names, source, target, sample.sql, modes[finding.sample])
-            finding = _tried(finding, trial, sample, modes[finding.sample], explained, chosen)
+            finding = _tried(finding, trial, sample, explained, chosen)
         found.append(finding)
     return replace(judged, findings=tuple(found))
 
@@ -70,27 +71,28 @@ def _trial(
         if text is None:
             return None
         bound = [_without_values(one, modes).decode("utf-8", "replace") for one in (sql, text)]
-        return Remedy(hint, f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bound[0]} USING {bound[1]}")
+        return Remedy(text, hint, f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bound[0]} USING {bound[1]}")
     copied = known or source.get(table, {}).get(index.lower())
-    if copied is None or any(one.startswith("(") for one in copied.columns):
+    columns = [one for one in copied.columns if one is not None] if copied is not None else []
+    if copied is None or len(columns) < len(copied.columns):
         return None  # a hint cannot name the expression of an index
-    listed = ", ".join(map(quote_name, copied.columns))
+    listed = ", ".join(map(quote_name, columns))
     hint = f"HYPO_INDEX({quote_name(table[1])}, {_HYPOTHETICAL}, {listed})"
     change = f"ALTER INDEX {quote_name(index)} VISIBLE" if known else f"ADD INDEX {quote_name(index)} ({listed})"
-    return Remedy(hint, f"ALTER TABLE {quote_path(*table)} {change}")
+    text = hinted(sql, hint, modes)
+    return None if text is None else Remedy(text, hint, f"ALTER TABLE {quote_path(*table)} {change}")
 
 
 def _tried(
-    finding: PlanFinding, trial: Remedy | None, sample: SamplePlans, modes: Modes,
-    explained: Callable[[int, bytes], QueryPlan], limits: PlanLimits,
+    finding: PlanFinding, trial: Remedy | None, sample: SamplePlans, explained: Callable[[int, bytes], QueryPlan],
+    limits: PlanLimits,
 ) -> PlanFinding:  # fmt: skip
     answer = sample.plans.get(Side.TARGET)
     before = None if answer is None else answer.plan
-    text = None if trial is None else hinted(sample.sql, trial.hint, modes)
-    if trial is None or text is None or before is None:
+    if trial is None or before is None:
         return finding
     try:
-        after = explained(finding.sample, text)
+        after = explained(finding.sample, trial.text)
     except MigverifyError as error:
         return replace(finding, remedy=f"{finding.remedy} Not tried: {error}")
     if after.read * limits.more <= before.read:

@@ -6,12 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from migverify.db.session import Session
-from migverify.errors import ReadError
-from migverify.model import Flavor
+from migverify.model import IndexDef
 from migverify.sql.quoting import quote_name, quote_text
 
 LEAST_ROWS = 1_000
@@ -39,15 +37,7 @@ class TableStatistics:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexColumns:
-    """An index: its columns in their order, an expression in parentheses. An invisible one is kept and not used."""
-
-    columns: tuple[str, ...]
-    visible: bool = True
-
-
-Indexes = Mapping[tuple[str, str], Mapping[str, IndexColumns]]
+Indexes = Mapping[tuple[str, str], Mapping[str, IndexDef]]
 """Indexes by database and table, then by name, lower case."""
 
 
@@ -101,15 +91,6 @@ def contradiction(known: TableStatistics, source_rows: int | None) -> str:
     if high < LEAST_ROWS or high < _CONTRADICTS * low:
         return ""
     return f"has statistics of {known.rows:,} rows, where the source has about {source_rows:,}"
-
-
-def read_source_rows(session: Session) -> Mapping[tuple[str, str], int]:
-    """Return how many rows the source estimates its tables to have, by database and table, lower case."""
-    if session.flavor is Flavor.MYSQL:
-        with suppress(ReadError):  # 5.7 has no cache of these numbers
-            session.execute("SET SESSION information_schema_stats_expiry = 0")
-    rows = session.query_named("SELECT TABLE_SCHEMA s, TABLE_NAME t, TABLE_ROWS n FROM information_schema.TABLES")
-    return {(str(row["s"]).lower(), str(row["t"]).lower()): int(row["n"] or 0) for row in rows if row["n"] is not None}
 
 
 def analyze(database: str, table: str) -> str:

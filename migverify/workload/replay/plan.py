@@ -164,7 +164,7 @@ def read_plan(
     Raises UsageError: there is no capture, or nothing in it is chosen.
     """
     chosen, allowed = selection or CallSelection(), leave or Leave()
-    summary = _summary(capture)
+    summary = read_summary(capture)
     named = (str(name) for batch in reader(capture, ["session"]) for name in batch["session"]) if dumps else ()
     servers = {name.partition("/")[0] for name in named}
     facts = SessionFacts(dumps, database, sorted(servers), _moment(summary.get("first")))
@@ -219,7 +219,8 @@ def _counted(run: RunFile, capture: Path, choices: Mapping[str, Any]) -> ReplayP
     )  # fmt: skip
 
 
-def _summary(capture: Path) -> dict[str, Any]:
+def read_summary(capture: Path) -> dict[str, Any]:
+    """Return what a capture says of itself, empty where it says nothing."""
     path = capture / SUMMARY
     return dict(json.loads(path.read_text())) if path.exists() else {}
 

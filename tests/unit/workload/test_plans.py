@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import ReadError
-from migverify.model import Side, Verdict
+from migverify.model import IndexDef, Side, Verdict
 from migverify.sql.lexer import DEFAULT, Modes
 from migverify.workload.meaning import Meanings
 from migverify.workload.plans import mysql, tidb
@@ -32,17 +32,23 @@ from migverify.workload.plans.model import (
     TableAccess,
 )
 from migverify.workload.plans.remedy import hinted, with_remedies
-from migverify.workload.plans.statistics import IndexColumns, TableStatistics, TargetTables
+from migverify.workload.plans.statistics import TableStatistics, TargetTables
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.runfile import RunFile, RunFileWriter
 from migverify.workload.state import SessionState
 
 NAMES = {"o": ("shop", "orders"), "c": ("shop", "customers")}
-ID = IndexColumns(("id",))
+
+
+def index(*columns: str, visible: bool = True) -> IndexDef:
+    return IndexDef("by", False, columns, (None,) * len(columns), visible)
+
+
+ID = index("id")
 FRESH = TableStatistics(50_000, 0, 100)
 TABLES = TargetTables(
     {("shop", "orders"): FRESH, ("shop", "customers"): FRESH},
-    {("shop", "orders"): {"primary": ID, "by_code": IndexColumns(("code",))}, ("shop", "customers"): {"primary": ID}},
+    {("shop", "orders"): {"primary": ID, "by_code": index("code")}, ("shop", "customers"): {"primary": ID}},
 )
 
 
@@ -329,7 +335,7 @@ def tried(sql: bytes, after: QueryPlan, tables: TargetTables = TABLES) -> tuple[
         texts.append(text)
         return after
 
-    source = {("shop", "orders"): {"by_code": IndexColumns(("code", "made"))}}
+    source = {("shop", "orders"): {"by_code": index("code", "made")}}
     found = with_remedies(
         judge_plans(plans, NAMES, tables), NAMES, source, tables.indexes, explained, [DEFAULT]
     )  # fmt: skip
@@ -356,7 +362,7 @@ def test_an_index_that_is_missing_is_tried_as_one_that_nobody_made() -> None:
 
 
 def test_an_invisible_index_is_made_visible() -> None:
-    hidden = {("shop", "orders"): {"by_code": IndexColumns(("code",), visible=False)}}
+    hidden = {("shop", "orders"): {"by_code": index("code", visible=False)}}
     found, texts = tried(READ, LOOKUP, TargetTables(TABLES.statistics, hidden))
     assert texts[0].startswith(b"SELECT /*+ HYPO_INDEX(`orders`, migverify_try, `code`) */")
     assert "invisible on the target" in found.reason
