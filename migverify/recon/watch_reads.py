@@ -38,7 +38,7 @@ from migverify.recon.watermark import (
 )
 from migverify.recon.windows import moment_of
 from migverify.sql.recon import signature_sql
-from migverify.tables.watch_streams import marker_name
+from migverify.tables.watch_streams import marker_name, marker_row
 from migverify.watch.applied import Applied, CheckpointTable, Marker, SyncPoints
 
 MARK_SECONDS = 1.0
@@ -158,7 +158,7 @@ class WatermarkCache:
                 "a marker reaches one source only, and there are several", hint="Set reverse.applied: settle."
             )
         if name not in self._applied_back:
-            way = Marker(marker, marker, f"migverify recon {target.name} {self.reader}")
+            way = Marker(marker, marker, marker_row(target, self.reader))
             self._applied_back[name] = AppliedTime(way)
         written = stack.enter_context(self.pool.session(self.endpoints[target.name]))
         applied = {target.name: self._applied_back[name]}
@@ -171,7 +171,7 @@ class WatermarkCache:
             if settings.applied == "marker" and settings.marker is not None:
                 database, _, table = settings.marker.partition(".")
                 target = ".".join(route(self.config, shard, database, table))
-                yield source.name, Marker(settings.marker, target, f"migverify recon {source.name}")
+                yield source.name, Marker(settings.marker, target, marker_row(source, self.reader))
             elif settings.checkpoint is not None and syncpoints:
                 yield source.name, SyncPoints(settings.checkpoint)
             elif settings.checkpoint is not None:

@@ -90,12 +90,12 @@ def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Posit
     marker = marker_name(config)
     database, _, table = (marker or "").partition(".")
     changes = FollowedBinlog(endpoint, secrets.get(endpoint.name))
-    name = _marker_row(endpoint, run_id)
+    name = marker_row(endpoint, run_id)
     applied = _applied(config, endpoint.name, name)
     return Stream(endpoint, changes, applied, start, (database, table) if marker else None, name)
 
 
-def _marker_row(endpoint: Endpoint, run_id: str) -> str:
+def marker_row(endpoint: Endpoint, run_id: str) -> str:
     """Return the name of the row that one watch writes on one endpoint, in the width of its column.
 
     A row of its own for each watch: a proof runs beside the service, and one's higher number would let the other
@@ -107,14 +107,14 @@ def _marker_row(endpoint: Endpoint, run_id: str) -> str:
     return row
 
 
-def _applied(config: Config, name: str, marker_row: str) -> Applied:
+def _applied(config: Config, name: str, row: str) -> Applied:
     settings = config.watch
     shard = name.partition(".")[2]
     if settings.applied == "checkpoint" and settings.checkpoint is not None:
         return CheckpointTable(settings.checkpoint, (settings.checkpoint_id or {}).get(shard))
     if settings.applied == "marker" and settings.marker is not None:
         database, _, table = settings.marker.partition(".")
-        return Marker(settings.marker, ".".join(route(config, shard, database, table)), marker_row)
+        return Marker(settings.marker, ".".join(route(config, shard, database, table)), row)
     return SettleTime(settings.settle_seconds)
 
 
@@ -140,12 +140,12 @@ def reverse_stream(
     marker = _reverse_marker(config)
     applied: Applied = SettleTime(settings.settle_seconds, has_timestamps=True)
     if marker is not None:
-        applied = Marker(marker, marker, _marker_row(config.target, run_id))
+        applied = Marker(marker, marker, marker_row(config.target, run_id))
     database, _, table = (marker or "").partition(".")
     newest = None if secrets is None else clock_of(config.target, secrets.get(config.target.name))
     changes = replace(carrier_of(settings.carrier, newest, types or {}), reader=run_id)
     place = (database, table) if marker else None
-    name = _marker_row(config.target, run_id)
+    name = marker_row(config.target, run_id)
     return Stream(config.target, changes, applied, start, place, name, changes.set_aside)
 
 
@@ -238,7 +238,7 @@ def clock_stream(config: Config, secrets: Secrets, run_id: str) -> Stream:
     marker, settings = _reverse_marker(config), config.reverse or ReverseSettings()
     applied: Applied = SettleTime(settings.settle_seconds)
     if marker is not None:
-        applied = TimedMarker(marker, marker, _marker_row(config.target, run_id))
+        applied = TimedMarker(marker, marker, marker_row(config.target, run_id))
     return Stream(config.target, CommitClock(config.target, secrets.get(config.target.name)), applied, None)
 
 

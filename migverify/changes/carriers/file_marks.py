@@ -2,6 +2,9 @@
 
 The marks are JSON: for each file, by its absolute path, its size and a hash of the last bytes before that place. Files
 are appended to only, so these bytes stay; where they differ, messages may be gone that nobody has read.
+
+With them are kept places from which a file can be read again, so that a watch that is resumed does not read what a
+night has written: each with what the messages before it say, by which it is chosen.
 """
 
 from __future__ import annotations
@@ -20,6 +23,22 @@ from migverify.files import write_whole
 
 _HASHED = 4096
 _SAVE_SECONDS = 1.0
+_APART = 1 << 20
+"""Bytes between two places from which a file can be read again."""
+_MOST_RESTARTS = 200
+
+
+class Restart(NamedTuple):
+    """A place from which a file can be read again: the byte, the messages before it, and what they say.
+
+    ``highest`` is the highest commit timestamp of the changes before it, ``promised`` the highest watermark.
+    """
+
+    byte: int
+    number: int
+    highest: int
+    promised: int
+    last_bytes: str = ""
 
 
 class _Mark(NamedTuple):
@@ -34,6 +53,7 @@ class _Mark(NamedTuple):
 
 
 _Marks: TypeAlias = dict[str, _Mark]
+_Restarts: TypeAlias = dict[str, list[Restart]]
 
 
 class FileMarks:
@@ -49,7 +69,7 @@ class FileMarks:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._marks = _load(path)
+        self._marks, self._restarts = _load(path)
         self._files: dict[str, BinaryIO] = {}
         self._saved = 0.0
         self._closing = ExitStack()
@@ -60,6 +80,36 @@ class FileMarks:
             name = str(path.absolute())
             self._files[name] = self._closing.enter_context(path.open("rb"))
             self._refuse_another(name)
+
+    def note(self, path: Path, restart: Restart) -> None:
+        """Keep a place from which a file can be read again; the older ones become fewer."""
+        name = str(path.absolute())
+        kept = self._restarts.setdefault(name, [])
+        if not restart.promised or restart.byte - (kept[-1].byte if kept else 0) < _APART:
+            return
+        kept.append(restart._replace(last_bytes=_Mark.of(self._files[name], restart.byte).last_bytes))
+        if len(kept) > _MOST_RESTARTS:
+            half = len(kept) // 2
+            kept[:half] = kept[:half:2]
+
+    def restart(self, path: Path, since: int) -> Restart | None:
+        """Return the last place of a file that has every change behind a position after it; None is its beginning.
+
+        All that the messages before it say is over at the position: changes, and a watermark below it. So what a
+        message without its change may have left out was given to whoever has reached the position.
+        """
+        name = str(path.absolute())
+        kept = self._restarts.get(name, [])
+        for one in reversed(kept):
+            if one.highest <= since and one.promised <= since and self._holds(name, one):
+                # What lies behind is noted again as it is read.
+                del kept[kept.index(one) + 1 :]
+                return one
+        kept.clear()
+        return None
+
+    def _holds(self, name: str, restart: Restart) -> bool:
+        return _Mark.of(self._files[name], restart.byte).last_bytes == restart.last_bytes
 
     def save(self) -> None:
         """Mark what the files hold now, at most once a second; errors as ``open``, and StoreError."""
@@ -95,7 +145,9 @@ class FileMarks:
         try:
             for name, file in self._files.items():
                 self._marks[name] = _Mark.of(file, os.fstat(file.fileno()).st_size)
-            document = {name: mark._asdict() for name, mark in self._marks.items()}
+            document = {
+                name: {**mark._asdict(), "restarts": self._restarts.get(name, [])} for name, mark in self._marks.items()
+            }
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(self._path, json.dumps(document, indent=1).encode("ascii") + b"\n", 0o600)
         except OSError as error:
@@ -103,15 +155,19 @@ class FileMarks:
         self._saved = time.monotonic()
 
 
-def _load(path: Path) -> _Marks:
+def _load(path: Path) -> tuple[_Marks, _Restarts]:
     if not path.exists():
-        return {}
+        return {}, {}
     try:
         document = json.loads(path.read_bytes())
         marks = {str(name): _Mark(mark["size"], mark["last_bytes"]) for name, mark in document.items()}
-        if not all(isinstance(mark.size, int) and mark.size >= 0 for mark in marks.values()):
-            raise ValueError("a size")
-        return marks
+        # Earlier versions kept no places.
+        restarts = {str(name): [Restart(*one) for one in mark.get("restarts", [])] for name, mark in document.items()}
+        numbers = [mark.size for mark in marks.values()]
+        numbers += [number for kept in restarts.values() for one in kept for number in one[:4]]
+        if not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise ValueError("a number")
+        return marks, restarts
     except OSError as error:
         raise StoreError(f"cannot read the marks of followed files {path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

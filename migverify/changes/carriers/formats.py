@@ -17,9 +17,10 @@ from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.column_text import find_zone, parse_type
 from migverify.changes.carriers.debezium import Debezium
 from migverify.changes.carriers.debezium_text import BINARY_MODES
-from migverify.changes.carriers.files import MessageFiles, Split, StorageFolder, json_lines, open_protocol_events
+from migverify.changes.carriers.files import MessageFiles, Split, json_lines, open_protocol_events
 from migverify.changes.carriers.kafka import KafkaLogin
 from migverify.changes.carriers.open_protocol import OpenProtocol
+from migverify.changes.carriers.storage_folder import StorageFolder
 from migverify.changes.carriers.topics import KafkaTopics
 from migverify.errors import ConfigError, UsageError
 from migverify.model import Flavor

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from migverify.changes.carriers.base import Carried, CarrierMessage, MessagePosition, Reject, Watermark
 from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.dead_letters import DeadLetterFile
-from migverify.changes.carriers.files import MessageFiles, StorageFolder, json_lines, open_protocol_events
+from migverify.changes.carriers.files import MessageFiles, json_lines, open_protocol_events
 from migverify.changes.carriers.formats import CarrierFormat, read_types
 from migverify.changes.carriers.open_protocol import OpenProtocol
 from migverify.changes.carriers.sequence import OrderTracker
+from migverify.changes.carriers.storage_folder import StorageFolder
 from migverify.changes.model import Op
 from migverify.errors import ChangeError, ConfigError, StoreError, UsageError
 from tests.carried import change_of

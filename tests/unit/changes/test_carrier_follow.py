@@ -9,12 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from migverify.changes.carriers import topics
+from migverify.changes.carriers import file_marks, files, formats, topics
 from migverify.changes.carriers.base import (
     Carried,
     CarriedItem,
@@ -28,11 +29,12 @@ from migverify.changes.carriers.base import (
 from migverify.changes.carriers.canal_json import CanalJson
 from migverify.changes.carriers.committed import VOID, CommittedChanges
 from migverify.changes.carriers.dead_letters import DeadLetterFile
-from migverify.changes.carriers.files import MessageFiles, StorageFolder, json_lines, open_protocol_events
+from migverify.changes.carriers.files import MessageFiles, json_lines, open_protocol_events
 from migverify.changes.carriers.followed import FollowedCarrier
 from migverify.changes.carriers.formats import CarrierFormat, CarrierSource
 from migverify.changes.carriers.kafka import BrokerErrors, KafkaSettings
 from migverify.changes.carriers.open_protocol import OpenProtocol
+from migverify.changes.carriers.storage_folder import StorageFolder
 from migverify.changes.carriers.topics import KafkaTopics
 from migverify.changes.decode import decoder
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
@@ -597,6 +599,83 @@ def followed_once(path: Path, dead: Path, place: int, since: int = 4) -> list[It
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: -len(canal(2, 8))])
+
+
+def a_file_of(form: str, chance: random.Random, count: int) -> bytes:
+    """Return changes out of order, some sent again, with their watermarks, and messages that cannot be decoded."""
+    make, close = (canal, canal_mark) if form == "canal-json" else (opened, opened_mark)
+    sent = list(range(10, 10 + count))
+    lines, promised = [close(5)], 5
+    while sent:
+        lines.append(make(sent[0], sent.pop(chance.randrange(min(3, len(sent)))) * 10))
+        if chance.random() < 0.3:
+            promised = max(promised, 10 * min(sent, default=10 + count))
+            lines.append(close(promised))
+        if chance.random() < 0.1:
+            lines.append(chance.choice(lines))  # a watermark that goes back, or a change once more
+        if chance.random() < 0.1:
+            lines.append(b'{"broken": 1}\n' if form == "canal-json" else part(b"{") + part(b"{"))
+    begin = b"" if form == "canal-json" else (1).to_bytes(8, "big")
+    return begin + b"".join(lines) + close(promised + 10_000)
+
+
+@pytest.mark.parametrize("form", ["canal-json", "open-protocol"])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32))
+def test_a_file_is_read_again_from_a_place_that_has_all_behind_the_position(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, form: str, seed: int
+) -> None:
+    monkeypatch.setattr(file_marks, "_APART", 1)
+    monkeypatch.setattr(file_marks, "_SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(files, "_READ", 300)
+    monkeypatch.setattr(files, "_TURN", 3)
+    monkeypatch.setattr(files, "_POLL_SECONDS", 0.001)
+    chance, folder = random.Random(seed), tmp_path_factory.mktemp("files")
+    paths = [folder / name for name in ("one", "two")]
+    for path in paths:
+        path.write_bytes(a_file_of(form, chance, 40))
+    source = FollowedCarrier(CarrierSource(CarrierFormat(form), files=tuple(paths)), folder / "dead.jsonl")
+
+    def kept(since: int, most: int) -> list[Item]:
+        stream, found = source.open(tso_position(since)), list[Item]()
+        for item in stream:
+            found.append(item)
+            if len(found) >= most or reached(10_000)(item):
+                break
+        stream.close()  # type: ignore[attr-defined]
+        last = max((n for n, item in enumerate(found) if isinstance(item, Commit | Idle)), default=-1)
+        return found[: last + 1]
+
+    whole = kept(5, 10**6)
+    (folder / "dead.jsonl.files.json").unlink()
+    at, found = 5, list[Item]()
+    while at < 10_000:
+        found += kept(at, chance.randrange(1, 60))
+        at = max([at, *places(found)])
+    assert keys(found) == keys(whole)
+    assert set(voids(found)) >= set(voids(whole))
+
+
+def test_a_file_that_is_resumed_is_not_read_from_its_beginning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(file_marks, "_APART", 1)
+    monkeypatch.setattr(files, "_READ", 300)
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    path.write_bytes(canal_mark(5) + b"".join(canal(n, n) + canal_mark(n + 1) for n in range(10, 60)))
+    assert len(keys(followed_once(path, dead, 59, since=5))) == 50
+    places_read: list[int] = []
+    split = files.json_lines
+
+    def noted(path: Path, following: bool, start: files.FilePlace) -> Iterator[Any]:
+        places_read.append(start.byte)
+        return split(path, following, start)
+
+    monkeypatch.setitem(formats._FORMATS, "canal-json", formats._FORMATS["canal-json"]._replace(split=noted))
+    with path.open("ab") as file:
+        file.write(canal(60, 60) + canal_mark(61))
+    assert keys(followed_once(path, dead, 60, since=59)) == {("60", "60")}
+    assert len(keys(followed_once(path, dead, 60, since=30))) == 30
+    assert keys(followed_once(path, dead, 60, since=4)) == {(str(n), str(n)) for n in range(10, 61)}
+    assert places_read[0] > places_read[1] > places_read[2] == 0
 
 
 def replaced(path: Path) -> None:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from migverify.changes.carriers.base import Carried, CarrierMessage, MessagePosition, Parser, Watermark
 from migverify.changes.carriers.canal_json import CanalJson
-from migverify.changes.carriers.files import MessageFiles, StorageFolder, json_lines, open_protocol_events
+from migverify.changes.carriers.files import MessageFiles, json_lines, open_protocol_events
 from migverify.changes.carriers.open_protocol import OpenProtocol
+from migverify.changes.carriers.storage_folder import StorageFolder
 from migverify.changes.model import Op, Rows, Statement
 from migverify.changes.tail import Change
 from migverify_lab.feed.canal import CanalEncoder

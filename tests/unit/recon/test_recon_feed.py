@@ -420,6 +420,19 @@ def cache(monkeypatch: pytest.MonkeyPatch, **followers: Any) -> WatermarkCache:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("reader", ["20261127T203622-da00bb", "20261127T203622-da00bc"])
+def test_each_watch_has_a_row_of_its_own_in_the_marker_table(monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    """A second watch's higher number would let the first one believe that its own marker has arrived."""
+    marks = cache(monkeypatch)
+    marks.reader = reader
+    source = SimpleNamespace(name="source")
+    settings = SimpleNamespace(applied="marker", marker="app.marker", checkpoint=None)
+    marks.config = SimpleNamespace(watch=settings, sources=[source])  # type: ignore[assignment]
+    monkeypatch.setattr(watch_reads, "route", lambda _config, _shard, *table: table)
+    ((name, way),) = marks._ways(syncpoints=False)
+    assert (name, way.name, way.on_source) == ("source", f"migverify source {reader}", "app.marker")  # type: ignore[attr-defined]
+
+
 def changes(*endpoints: str) -> Dataset:
     return Dataset("c", tuple(ChangesPart(name, "", "d", "t") for name in endpoints), PLACE)
 
@@ -505,7 +518,7 @@ def test_a_source_is_complete_up_to_what_the_changefeed_brought_there(
     (found,) = marks.of(tables("source"))
     assert (found.at, found.reason) == (None, "no marker yet")
     assert [(one.on_source, one.on_target, one.name) for one in asked] == [
-        ("ops.m", "ops.m", "migverify recon target run")
+        ("ops.m", "ops.m", "migverify target run")
     ]  # fmt: skip
     marks.followers = {}
     marks._asked.clear()
