@@ -23,6 +23,7 @@ from migverify.model import Endpoint, KeyText, TableResult
 from migverify.store.results import ResultStore
 from migverify.tables.diff import PairReader
 from migverify.tables.last_status import LAST_STATUS, LastStatus
+from migverify.tables.moving_rows import MovingRows
 from migverify.tables.sweep import Sweep
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.watch_check import Checked, CheckMoment, check, transition_text
@@ -68,6 +69,7 @@ class TablesWatch:
     status where it cannot. ``origin`` asks whether the changes are the target's, where no marker shows it.
     ``new_tables`` lists the target's tables that should have a pair and had none at the start, where the changes need
     not show that they were made: a changefeed may leave them out.
+    ``moving`` proves rows that are written all the time, where the written side keeps versions.
     ``blind_spots`` are words for what the streams do not show.
     """
 
@@ -94,6 +96,7 @@ class TablesWatch:
     old_side: OldSide | OldSideStatus | None = None
     origin: FeedOrigin | None = None
     new_tables: Callable[[Session], Sequence[tuple[str, str]]] | None = None
+    moving: MovingRows | None = None
     blind_spots: Sequence[str] = ()
     ranges: RangeReads = field(init=False)
     _changes: ChangeCollector = field(init=False)
@@ -149,6 +152,8 @@ class TablesWatch:
         self._ask_applied()
         self._look()
         self._submit(self._plans)
+        if self.moving is not None:
+            self.moving.turn(self._plans, self._ready, self._threads)
         if self.origin is not None and self.origin.claim_turn():
             self._threads.submit(self.origin.ask)
         self.ranges.turn(self.pairs, self._applied, self._threads)
@@ -183,6 +188,11 @@ class TablesWatch:
     @property
     def _applied(self) -> dict[int, int]:
         return {n: source.applied for n, source in enumerate(self.sources) if source.applied is not None}
+
+    @property
+    def _ready(self) -> dict[int, int]:
+        """The places up to which keys count: applied, and the stream was read as far, so that all touches are known."""
+        return {n: min(ordinal, self.sources[n].ordinal) for n, ordinal in self._applied.items()}
 
     def _begin(self, stack: ExitStack) -> None:
         self.ledger.reread_diverged()
@@ -325,9 +335,7 @@ class TablesWatch:
         room = 2 * self.slots - len(self._under_way)
         if room <= 0:
             return
-        # A key counts only if the stream was read as far as the target applied: later touches must be known.
-        ready = {n: min(ordinal, self.sources[n].ordinal) for n, ordinal in self._applied.items()}
-        due = self.ledger.due(ready, time.time(), (room + 2 * self.slots) * AT_ONCE)
+        due = self.ledger.due(self._ready, time.time(), (room + 2 * self.slots) * AT_ONCE)
         by_pair: dict[int, list[LedgerKey]] = {}
         for key in due:
             if (key.pair, key.key) not in self._taken:

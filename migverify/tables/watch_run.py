@@ -19,6 +19,7 @@ from migverify.sql.catalog import read_names
 from migverify.store.results import ResultStore
 from migverify.tables.handover import HAND_OVER, THROUGH, read_unread
 from migverify.tables.last_status import LAST_STATUS, LastStatus
+from migverify.tables.moving_rows import MovingRows
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
 from migverify.tables.recheck import bases_of, carried_from, proof_run, refuse_other, rests_on
@@ -215,6 +216,7 @@ def _make_watch(
         sweep=sweep, catch_up=catch_up, past=None if minutes is None else _past_reads(config, secrets, pool),
         old_side=old_side, origin=_origin(config, streams[0], pool, ledger) if reverse and minutes is None else None,
         new_tables=partial(_new_tables, pairs, in_scope, marker) if reverse and minutes is None else None,
+        moving=MovingRows(_past_reads(config, secrets, pool), ledger) if reverse and minutes is None else None,
         blind_spots=blind_spots,
     )  # fmt: skip
 

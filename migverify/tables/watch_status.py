@@ -82,7 +82,7 @@ class TableStatus:
 
     ``keys`` counts proofs, ``images`` row images of the stream. ``whole`` says that all its rows were compared, by the
     run that the watch starts from or by the watch. ``equal_age_seconds``: where a sweep is all that there is, how long
-    ago some range was compared last.
+    ago some range was compared last. ``as_of_verdict`` is the verdict but for keys that are open.
     """
 
     source: str
@@ -100,6 +100,7 @@ class TableStatus:
     findings: tuple[str, ...] = ()
     whole: bool = False
     equal_age_seconds: float | None = None
+    as_of_verdict: Verdict = Verdict.INCONCLUSIVE
 
     @property
     def name(self) -> str:
@@ -128,7 +129,8 @@ class TablesStatus(WatchStatus):
     """The status of a watch of tables. ``covers`` says which rows the verdict is about.
 
     ``reverse``: the target is written, and the source follows. ``as_of`` is the place up to which every written key of
-    every table is proved, empty while there is none. ``sweep``: what is known without a changefeed. ``old_side``: what
+    every table is proved, empty while there is none; ``as_of_verdict`` is the verdict as of there, INCONCLUSIVE where
+    that is longer ago than ``watch.hot_seconds``. ``sweep``: what is known without a changefeed. ``old_side``: what
     is known of writes on the source that the feed did not make, None where that is not asked.
     """
 
@@ -139,6 +141,7 @@ class TablesStatus(WatchStatus):
     covers: str = ""
     reverse: bool = False
     as_of: str = ""
+    as_of_verdict: Verdict = Verdict.INCONCLUSIVE
     sweep: SweepStatus | None = None
     old_side: OldSideStatus | None = None
 
@@ -167,7 +170,9 @@ class TablesStatus(WatchStatus):
     def _rollback(self, opened: int) -> str:
         ages = [table.oldest_seconds for table in self.tables if table.oldest_seconds is not None]
         oldest = f", oldest {max(ages):.0f} seconds" if ages else ""
-        return f"rollback {self.verdict.value} as of {self.as_of or 'no place yet'}, {opened:,} keys open{oldest}"
+        # While it runs, keys are open behind the place; at its end they count.
+        verdict = self.verdict if self.final else self.as_of_verdict
+        return f"rollback {verdict.value} as of {self.as_of or 'no place yet'}, {opened:,} keys open{oldest}"
 
     @property
     def as_of_time(self) -> float | None:
@@ -194,6 +199,8 @@ class TablesStatus(WatchStatus):
         yield Metric(f"{self.prefix}_info", "1; which direction this is, and its run.", [(direction, "1")])
         yield Metric(f"{self.prefix}_as_of_seconds", "Unix time up to which a rollback is proved; NaN: none, forward.",
                      [({}, sample_value(self.as_of_time))])  # fmt: skip
+        yield Metric(f"{self.prefix}_as_of_verdict", "The verdict as of the place up to which all is proved.",
+                     [({}, VERDICTS[self.as_of_verdict])])  # fmt: skip
         yield from gauges(self.prefix, "source", self.sources, (
             ("lag_seconds", "lag_seconds", "How far the target is behind what was read, by time."),
             ("lag_transactions", "lag_transactions", "How far the target is behind what was read, by transactions."),
@@ -291,13 +298,12 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         )
     if facts.limits.reverse and sweep is None and not any(s.stream.applied.writes for s in facts.sources):
         gaps += _unwitnessed(tables)
-    verdict = Verdict.worst([t.verdict for t in tables])
-    if gaps and verdict is Verdict.MATCH:
-        verdict = Verdict.INCONCLUSIVE
+    as_of = _as_of(facts)
     return TablesStatus(
-        run_id=facts.run_id, at=now, verdict=verdict, reasons=tuple(gaps),
+        run_id=facts.run_id, at=now, verdict=_worst([t.verdict for t in tables], gaps), reasons=tuple(gaps),
         sources=sources if sweep is None else (), tables=tables, sweep=sweep,
-        final=facts.final, covers=covers, reverse=facts.limits.reverse, as_of=_as_of(facts),
+        final=facts.final, covers=covers, reverse=facts.limits.reverse, as_of=as_of,
+        as_of_verdict=_worst([t.as_of_verdict for t in tables], [*gaps, *_old(facts, tables, sources, as_of)]),
         findings=(
             *(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
             *(() if sweep is None else sweep_blind_spots(sweep)),
@@ -305,6 +311,22 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         ),
         old_side=facts.old_side,
     )  # fmt: skip
+
+
+def _worst(verdicts: list[Verdict], gaps: Sequence[str]) -> Verdict:
+    verdict = Verdict.worst(verdicts)
+    return Verdict.INCONCLUSIVE if gaps and verdict is Verdict.MATCH else verdict
+
+
+def _old(
+    facts: WatchFacts, tables: Sequence[TableStatus], sources: Sequence[SourceStatus], as_of: str
+) -> Iterator[str]:
+    """Yield why the place up to which all is proved says nothing about now: there is none, or it is too old."""
+    if not as_of:
+        yield "no place is known up to which all written keys are proved"
+    ages = [table.oldest_seconds for table in tables] + [source.lag_seconds for source in sources]
+    if max((age for age in ages if age is not None), default=0.0) > facts.limits.hot_seconds:
+        yield f"what was written more than {facts.limits.hot_seconds:g} s ago is not proved"
 
 
 def _unwitnessed(tables: Sequence[TableStatus]) -> list[str]:
@@ -417,20 +439,20 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
     if compared:
         base = Base()  # all rows were read since, by this watch
     gaps = [*uncovered_columns(pair), *_table_gaps(base, notes, comparing)]
-    if not facts.is_drained_under_load:
-        gaps += _open_keys(counts)
+    opened = [] if facts.is_drained_under_load else _open_keys(counts)
+    more = []
     if facts.sweep is not None and number in facts.sweep.written:
-        gaps.append(
+        more.append(
             f"rows were written on the target after {shown_timestamp(facts.sweep.final or 0)}: writes are not stopped"
         )
     if facts.limits.reverse and facts.sweep is None:
-        gaps += filter(None, [uncarried(pair)])
+        more += filter(None, [uncarried(pair)])
     mismatches = schema_mismatches(pair, reverse=facts.limits.reverse)
     if counts.diverged:
         mismatches.append(f"{counts.diverged:,} {'key is' if counts.diverged == 1 else 'keys are'} diverged")
     if base.verdict is Verdict.MISMATCH and not counts.diverged:
-        gaps.append(f"run {base.run_id} found differences; none of them is left now: verify the table again")
-    verdict = verdict_of(mismatches, [*gaps, *stream_gaps])
+        more.append(f"run {base.run_id} found differences; none of them is left now: verify the table again")
+    as_of_verdict = verdict_of(mismatches, [*gaps, *more, *stream_gaps])
     since = facts.since.get(number, {})
     through = " ".join(
         _through(progress, since.get(n), reverse=facts.limits.reverse) for n, progress in enumerate(facts.sources)
@@ -441,10 +463,12 @@ def _table(facts: WatchFacts, pair: PairPlan, number: int, stream_gaps: Sequence
         age = None if oldest is None else max(0.0, now - tso_time(oldest))
         through = _as_of(facts)
     return TableStatus(
-        pair.source, pair.target, verdict, through.strip(), counts.pending, counts.doubt, counts.hot, counts.diverged,
+        pair.source, pair.target, verdict_of(mismatches, [*gaps, *opened, *more, *stream_gaps]), through.strip(),
+        counts.pending, counts.doubt, counts.hot, counts.diverged,
         None if counts.oldest is None else max(0.0, now - counts.oldest), counts.proved, counts.images,
-        (*mismatches, *gaps), tuple(f"{kind}: {text}" for kind, text in notes if kind not in ("stale", "identity")),
-        whole, age,
+        (*mismatches, *gaps, *opened, *more),
+        tuple(f"{kind}: {text}" for kind, text in notes if kind not in ("stale", "identity")), whole, age,
+        as_of_verdict,
     )  # fmt: skip
 
 

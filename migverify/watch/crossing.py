@@ -264,7 +264,11 @@ class Crossing:
 
     def _end_doubt(self, place: Place) -> None:
         for change, _ in self._doubtful.pop(place, ()):
-            self._judge_unexplained(change)
+            # A feed that goes back behind a TRUNCATE brings images again that are followed by no other of the key.
+            if place[0] in self.emptied:
+                self._leave(change)
+            else:
+                self._judge_unexplained(change)
 
     def _judge(self, change: KeyChange, head: int | None) -> None:
         if self._is_client(change):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from migverify.changes.model import Position
 from migverify.errors import StoreError
 from migverify.model import KeyText
-from migverify.watch.ledger_file import LedgerFile
+from migverify.watch.ledger_file import key_text
+from migverify.watch.ledger_moving import MovingKeys
 
 if TYPE_CHECKING:
     from migverify.config import Config
@@ -90,7 +91,8 @@ _TOUCH = "INSERT INTO touched (pair,key,source,since,seq,touches,first,due,origi
 _TOUCHED_BY_WRITE = (
     _TOUCH + "ON CONFLICT (pair,key) DO UPDATE SET head=CASE WHEN source=excluded.source THEN head ELSE "
     "json_set(CASE WHEN typeof(head)='text' THEN head ELSE '{}' END, '$.\"' || source || '\"', seq) END, "
-    "since=CASE WHEN source=excluded.source THEN since ELSE 0 END, "
+    # A feed that goes back sends changes from before the first one that waits.
+    "since=CASE WHEN source=excluded.source THEN min(since,excluded.since) ELSE 0 END, "
     "seq=CASE WHEN source=excluded.source THEN max(seq,excluded.seq) ELSE excluded.seq END, "
     "source=excluded.source, touches=touches+excluded.touches, state=0, origin='', there=excluded.there"
 )
@@ -99,7 +101,7 @@ _TOUCHED_OTHERWISE = _TOUCH + "ON CONFLICT (pair,key) DO NOTHING"
 _COLUMNS = "pair,key,source,seq,touches,first,state,reads,source_sum,target_sum,head,diverged,origin,there,found"
 
 
-class Ledger(LedgerFile):
+class Ledger(MovingKeys):
     """Touched keys of one watch. Used by one thread; every method is one transaction.
 
     Raises ``StoreError`` from every method when the file cannot be written or read.
@@ -124,7 +126,7 @@ class Ledger(LedgerFile):
         is the moment as of which a round found the rows different, kept also of keys that are here already.
         """
         rows = [
-            (pair, _text(key), source, ordinal, ordinal, count, now, now, origin, int((pair, key) in (there or ())))
+            (pair, key_text(key), source, ordinal, ordinal, count, now, now, origin, int((pair, key) in (there or ())))
             for (pair, key), (count, ordinal, source) in keys.items()
         ]
         images: dict[int, int] = {}
@@ -135,16 +137,16 @@ class Ledger(LedgerFile):
             if origin and there is not None:
                 db.executemany(
                     "UPDATE touched SET there=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
-                    [(int((pair, key) in there), pair, _text(key)) for pair, key in keys],
+                    [(int((pair, key) in there), pair, key_text(key)) for pair, key in keys],
                 )
             db.executemany(
                 "UPDATE touched SET source_sum=? WHERE pair=? AND key=? AND state=0 AND reads=0 AND origin<>''",
-                [(source_sums[key], pair, _text(key)) for pair, key in keys if source_sums and key in source_sums],
+                [(source_sums[key], pair, key_text(key)) for pair, key in keys if source_sums and key in source_sums],
             )
             if found:
                 db.executemany(
                     "UPDATE touched SET found=max(found,?) WHERE pair=? AND key=?",
-                    [(found, pair, _text(key)) for pair, key in keys],
+                    [(found, pair, key_text(key)) for pair, key in keys],
                 )
             db.executemany(
                 "INSERT INTO proved (pair,keys,rows) VALUES (?,0,?) "
@@ -183,7 +185,7 @@ class Ledger(LedgerFile):
             for key in keys:
                 found = db.execute(
                     "DELETE FROM touched WHERE pair=? AND key=? AND touches=? AND seq=? AND found=?",
-                    (key.pair, _text(key.key), key.touches, key.ordinal, key.found),
+                    (key.pair, key_text(key.key), key.touches, key.ordinal, key.found),
                 ).rowcount
                 if found:
                     gone.add((key.pair, key.key))
@@ -207,7 +209,7 @@ class Ledger(LedgerFile):
         with self._transaction() as db:
             for key, state, ours, theirs, heads, wait in keys:
                 head = heads.get(key.source, 0) if set(heads) <= {key.source} else json.dumps(heads)
-                place = (key.pair, _text(key.key))
+                place = (key.pair, key_text(key.key))
                 changed = db.execute(
                     "UPDATE touched SET state=?, reads=reads+1, source_sum=?, target_sum=?, head=?, due=?, "
                     "diverged=max(diverged,?) WHERE pair=? AND key=? AND touches=? AND seq=?",
@@ -224,7 +226,7 @@ class Ledger(LedgerFile):
         """Let keys that could not be read wait."""
         with self._transaction() as db:
             db.executemany(
-                "UPDATE touched SET due=? WHERE pair=? AND key=?", [(until, k.pair, _text(k.key)) for k in keys]
+                "UPDATE touched SET due=? WHERE pair=? AND key=?", [(until, k.pair, key_text(k.key)) for k in keys]
             )
 
     def note(self, pair: int, kind: str, text: str, *, stale: bool = False) -> bool:
@@ -319,7 +321,7 @@ class Ledger(LedgerFile):
 
     def diverged_among(self, pair: int, keys: Sequence[KeyText]) -> set[KeyText]:
         """Return which of some keys of a pair are diverged, or were and are not proved since."""
-        texts = {_text(key): key for key in keys}
+        texts = {key_text(key): key for key in keys}
         marks = ",".join("?" * len(texts))
         sql = f"SELECT key FROM touched WHERE diverged=1 AND pair=? AND key IN ({marks})"  # noqa: S608 - marks only
         return {texts[text] for (text,) in self._read(sql, [pair, *texts])}
@@ -359,10 +361,6 @@ def ledger_folder(config: Config) -> Path:
 
 def _heads(source: int, head: int | str) -> dict[int, int]:
     return {source: head} if isinstance(head, int) else {int(s): at for s, at in json.loads(head).items()}
-
-
-def _text(key: KeyText) -> str:
-    return json.dumps(key, ensure_ascii=True, separators=(",", ":"))
 
 
 def ordinal_of(position: Position) -> int:

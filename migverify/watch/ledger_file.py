@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
@@ -9,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from migverify.errors import StoreError
+from migverify.model import KeyText
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS touched (
@@ -92,3 +94,8 @@ class LedgerFile:
             f"ledger {self.path}: {error}",
             hint="If the file is damaged, delete it and resume: changes are read again from where the run began.",
         )
+
+
+def key_text(key: KeyText) -> str:
+    """Return a key as a ledger writes it."""
+    return json.dumps(key, ensure_ascii=True, separators=(",", ":"))
