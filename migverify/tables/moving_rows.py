@@ -133,6 +133,7 @@ def _moments(first: int, last: int) -> Iterator[int]:
     begin = ((first >> TSO_SHIFT) + 1) << TSO_SHIFT
     span = max(0, (last - begin) >> TSO_SHIFT)
     steps = min(MOMENTS, span)
-    yield last
+    if last >= first:
+        yield last
     for number in reversed(range(steps)):
         yield begin + (int(span * (number + random.random()) / steps) << TSO_SHIFT)
