@@ -95,8 +95,9 @@ class FileMarks:
     def restart(self, path: Path, since: int) -> Restart | None:
         """Return the last place of a file that has every change behind a position after it; None is its beginning.
 
-        All that the messages before it say is over at the position: changes, and a watermark below it. So what a
-        message without its change may have left out was given to whoever has reached the position.
+        All that the messages before it say is over at the position: changes, and a watermark below it. No place lies
+        between a message without its change and the next higher watermark: a position that a watch only began at may
+        be before that change.
         """
         name = str(path.absolute())
         kept = self._restarts.get(name, [])

@@ -155,7 +155,7 @@ class MessageFiles:
                         if kind is AtEnd:
                             break
                         if kind is FilePlace:
-                            if marks is not None:
+                            if marks is not None and not file.is_void:
                                 marks.note(file.path, file.restart(item))  # type: ignore[arg-type]
                             continue
                         quiet = False
@@ -189,6 +189,8 @@ class _Growing:
     """The highest commit timestamp of a change."""
     promised: int = 0
     """The highest watermark."""
+    is_void: bool = False
+    """Whether no higher watermark came behind a message without its change: it may be behind any position before it."""
 
     def promise(self) -> Watermark | None:
         """Return the watermark that was given before the place where reading began."""
@@ -199,7 +201,10 @@ class _Growing:
     def see(self, item: CarriedItem) -> None:
         """Take what is no row that is not decoded."""
         if isinstance(item, Watermark):
+            self.is_void = self.is_void and item.complete_to <= self.promised
             self.promised = max(self.promised, item.complete_to)
+        elif isinstance(item, Reject):
+            self.is_void = True
         elif isinstance(item, Carried) and item.order is not None:
             self.highest = max(self.highest, item.order.position.offset)
 

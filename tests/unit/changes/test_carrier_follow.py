@@ -678,6 +678,35 @@ def test_a_file_that_is_resumed_is_not_read_from_its_beginning(monkeypatch: pyte
     assert places_read[0] > places_read[1] > places_read[2] == 0
 
 
+def test_no_place_lies_between_an_undecodable_message_and_the_watermark_behind_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The watch began at 50, which no watermark of the file had come to, and was killed before the void was given."""
+    monkeypatch.setattr(file_marks, "_APART", 1)
+    monkeypatch.setattr(file_marks, "_SAVE_SECONDS", 0.0)
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    path.write_bytes(canal_mark(40) + b'{"broken": 1}\n' + canal(1, 45))
+    source = FollowedCarrier(CarrierSource(CarrierFormat("canal-json"), files=(path,)), dead)
+    stream = source.open(tso_position(50))
+    assert places([next(stream), next(stream)]) == [50, 50], "the watermark behind the message has not come"
+    stream.close()  # type: ignore[attr-defined]
+    with path.open("ab") as file:
+        file.write(canal(2, 55) + canal_mark(60))
+    found = until(source.open(tso_position(50)), reached(59))
+    assert keys(found) == {("55", "2")}
+    assert len(voids(found)) == 2
+
+
+def test_a_change_that_is_sent_again_after_a_resume_is_given(letters: DeadLetterFile) -> None:
+    """The sender went back behind the position: the following side may hold the older row again."""
+    items = [mark(15), row(1, 10), mark(31), row(2, 35), row(1, 10, value="again"), mark(40)]
+    found = followed(items, letters, since=20)
+    assert keys(found) == {("35", "2"), ("10", "1")}
+    late = [item for item in found if isinstance(item, Commit) and item.is_late]
+    assert [item.end.offset for item in late] == [30]
+    assert not voids(found)
+
+
 def replaced(path: Path) -> None:
     path.with_name("new").write_bytes(canal_mark(3) + canal(1, 5) + canal_mark(7) + canal(3, 8))
     path.with_name("new").rename(path)
