@@ -150,6 +150,7 @@ class SourceProgress:
     """How far one source was read and applied, with points of commit times: enough to say how far behind a place is.
 
     A point is (ordinal, time of the commit on the source, commits up to it). ``failure`` says why the stream ended.
+    ``moved_at`` is the monotonic time at which the place moved on last.
     """
 
     stream: Stream
@@ -157,6 +158,7 @@ class SourceProgress:
     position: Position | None = None
     ordinal: int = 0
     received_at: float = 0.0
+    moved_at: float = field(default_factory=time.monotonic)
     applied: int | None = None
     failure: str = ""
     points: deque[tuple[int, float, int]] = field(default_factory=deque)
@@ -168,7 +170,10 @@ class SourceProgress:
             return
         if self.behind < 0:
             self.behind = self.commits
+        before = self.ordinal
         self.position, self.ordinal = taken.position, self.stream.changes.ordinal(taken.position)
+        if self.ordinal > before:
+            self.moved_at = time.monotonic()
         self.received_at = taken.received_at
         self.points.extend(taken.points)
         if taken.points:
