@@ -574,6 +574,19 @@ def test_a_storage_folder_is_followed(tmp_path: Path, letters: DeadLetterFile) -
         list(stream)
 
 
+def test_a_file_of_a_storage_folder_that_cannot_be_read_on_ends_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, letters: DeadLetterFile
+) -> None:
+    """The folder's timestamp goes on, and would promise what lies behind a line that is too long."""
+    monkeypatch.setattr(files, "LONGEST", 500)
+    root = tmp_path / "sink"
+    day_file(root / "d" / "t", "2026-01-02", canal(1, 5), b"x" * 600 + b"\n", canal(2, 12))
+    (root / "metadata").write_text('{"checkpoint-ts": 20}')
+    stream = CommittedChanges(StorageFolder(root, CanalJson()), tso_position(3), letters=letters, feed_start=1).items()
+    with pytest.raises(ChangeError, match="cannot be read behind a line of more than"):
+        until(stream, reached(19))
+
+
 def test_the_source_of_a_watch(tmp_path: Path) -> None:
     path = tmp_path / "one"
     now = time_tso(time.time())
