@@ -23,6 +23,8 @@ from migverify.files import write_whole
 
 _HASHED = 4096
 _SAVE_SECONDS = 1.0
+_SHARE = 20
+"""Writing the marks may take this small a part of the time: those of hundreds of files are megabytes."""
 _APART = 1 << 20
 """Bytes between two places from which a file can be read again."""
 _MOST_RESTARTS = 200
@@ -72,6 +74,7 @@ class FileMarks:
         self._marks, self._restarts = _load(path)
         self._files: dict[str, BinaryIO] = {}
         self._saved = 0.0
+        self._pause = _SAVE_SECONDS
         self._closing = ExitStack()
 
     def open(self, paths: Sequence[Path]) -> None:
@@ -114,11 +117,13 @@ class FileMarks:
 
     def save(self) -> None:
         """Mark what the files hold now, at most once a second; errors as ``open``, and StoreError."""
-        if time.monotonic() - self._saved < _SAVE_SECONDS:
+        begun = time.monotonic()
+        if begun - self._saved < self._pause:
             return
         for name in self._files:
             self._refuse_another(name)
         self._write()
+        self._pause = max(_SAVE_SECONDS, _SHARE * (time.monotonic() - begun))
 
     def close(self) -> None:
         """Mark what the files hold, but not those that have changed: they are refused the next time too."""
@@ -150,7 +155,7 @@ class FileMarks:
                 name: {**mark._asdict(), "restarts": self._restarts.get(name, [])} for name, mark in self._marks.items()
             }
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, json.dumps(document, indent=1).encode("ascii") + b"\n", 0o600)
+            write_whole(self._path, json.dumps(document).encode("ascii") + b"\n", 0o600)
         except OSError as error:
             raise StoreError(f"cannot write the marks of followed files {self._path}: {error.strerror}") from error
         self._saved = time.monotonic()
