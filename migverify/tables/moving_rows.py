@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass
 
-from migverify.errors import MigverifyError
+from migverify.errors import MigverifyError, ReadError
 from migverify.model import KeyText
 from migverify.sql import checksum
 from migverify.tables.diff import PairReader, rows_at_once
@@ -113,8 +113,13 @@ def proved_between(past: PastReads, pair: PairPlan, keys: Sequence[MovingKey], a
     for moment in _moments(applied, end):
         if not waiting:
             break
-        with closing(past.open(pair, moment)) as reader:
-            theirs = _by_key(reader, reader.target.key_list(list(waiting)))
+        try:
+            with closing(past.open(pair, moment)) as reader:
+                theirs = _by_key(reader, reader.target.key_list(list(waiting)))
+        except ReadError:
+            if not found:
+                raise
+            break  # an older moment lies behind garbage collection: what the later ones proved is proved
         equal = [text for text in waiting if theirs.get(text) == ours[text]]
         found += [(waiting.pop(text), moment, at - ((end - moment) >> TSO_SHIFT) / 1000) for text in equal]
     return found
