@@ -33,7 +33,8 @@ _MOST_RESTARTS = 200
 class Restart(NamedTuple):
     """A place from which a file can be read again: the byte, the messages before it, and what they say.
 
-    ``highest`` is the highest commit timestamp of the changes before it, ``promised`` the highest watermark.
+    ``highest`` is the highest commit timestamp of the changes before it, ``promised`` the highest watermark. ``behind``
+    is the position where a reader began that read messages without their changes before the place, 0 for none.
     """
 
     byte: int
@@ -41,6 +42,7 @@ class Restart(NamedTuple):
     highest: int
     promised: int
     last_bytes: str = ""
+    behind: int = 0
 
 
 class _Mark(NamedTuple):
@@ -98,14 +100,14 @@ class FileMarks:
     def restart(self, path: Path, since: int) -> Restart | None:
         """Return the last place of a file that has every change behind a position after it; None is its beginning.
 
-        All that the messages before it say is over at the position: changes, and a watermark below it. No place lies
-        between a message without its change and the next higher watermark: a position that a watch only began at may
-        be before that change.
+        All that the messages before it say is over at the position: changes, and a watermark below it. A message
+        without its change may have left out one of any time, and was given to whoever has moved on since it was read:
+        so a position that a reader only began at is none for a place behind such a message.
         """
         name = str(path.absolute())
         kept = self._restarts.get(name, [])
         for one in reversed(kept):
-            if one.highest <= since and one.promised <= since and self._holds(name, one):
+            if max(one.highest, one.promised, one.behind + 1) <= since and self._holds(name, one):
                 # What lies behind is noted again as it is read.
                 del kept[kept.index(one) + 1 :]
                 return one
@@ -170,7 +172,7 @@ def _load(path: Path) -> tuple[_Marks, _Restarts]:
         # Earlier versions kept no places.
         restarts = {str(name): [Restart(*one) for one in mark.get("restarts", [])] for name, mark in document.items()}
         numbers = [mark.size for mark in marks.values()]
-        numbers += [number for kept in restarts.values() for one in kept for number in one[:4]]
+        numbers += [number for kept in restarts.values() for one in kept for number in (*one[:4], one.behind)]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise ValueError("a number")
         return marks, restarts
