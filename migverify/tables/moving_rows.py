@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass
 
-from migverify.errors import MigverifyError
+from migverify.errors import MigverifyError, ReadError
 from migverify.model import KeyText
 from migverify.sql import checksum
 from migverify.tables.diff import PairReader, rows_at_once
@@ -31,6 +31,8 @@ MOMENTS = 24
 YOUNG_SECONDS = 2.0
 """A row that was proved or first written so lately is left to the read of its last write."""
 EVERY_SECONDS = 1.0
+SHARE = 20
+"""Looking for such keys may take this small a part of the watch's time: a ledger may hold millions."""
 MOST = 400
 """Keys that are looked at together."""
 UNREADABLE = "versions"
@@ -46,7 +48,7 @@ class MovingRows:
     past: PastReads
     ledger: Ledger
     _look: Future[Proved] | None = None
-    _begun: float = 0.0
+    _next: float = 0.0
     _has_noted: bool = False
 
     def turn(self, plans: Mapping[int, PairPlan], ready: Mapping[int, int], threads: Executor) -> None:
@@ -59,10 +61,11 @@ class MovingRows:
                 return
             look, self._look = self._look, None
             self._keep(look, next(iter(plans)))
-        if 0 not in ready or time.monotonic() - self._begun < EVERY_SECONDS:
+        begun = time.monotonic()
+        if 0 not in ready or begun < self._next:
             return
-        self._begun = time.monotonic()
         keys = self.ledger.moving(0, ready[0], time.time() - YOUNG_SECONDS, MOST)
+        self._next = begun + max(EVERY_SECONDS, SHARE * (time.monotonic() - begun))
         some = [key for key in keys if key.pair in plans]
         if some:
             self._look = threads.submit(self._prove, {p: plans[p] for p in {k.pair for k in some}}, some, ready[0])
@@ -110,8 +113,13 @@ def proved_between(past: PastReads, pair: PairPlan, keys: Sequence[MovingKey], a
     for moment in _moments(applied, end):
         if not waiting:
             break
-        with closing(past.open(pair, moment)) as reader:
-            theirs = _by_key(reader, reader.target.key_list(list(waiting)))
+        try:
+            with closing(past.open(pair, moment)) as reader:
+                theirs = _by_key(reader, reader.target.key_list(list(waiting)))
+        except ReadError:
+            if not found:
+                raise
+            break  # an older moment lies behind garbage collection: what the later ones proved is proved
         equal = [text for text in waiting if theirs.get(text) == ours[text]]
         found += [(waiting.pop(text), moment, at - ((end - moment) >> TSO_SHIFT) / 1000) for text in equal]
     return found

@@ -179,7 +179,7 @@ class TablesStatus(WatchStatus):
         """Unix time of ``as_of`` where it is a timestamp of TiDB; a place in a binlog has none."""
         if not (self.reverse and self.as_of):
             return None
-        return tso_time(parse_position(self.as_of.partition(" ")[0]).offset)
+        return _time_of(self.as_of)
 
     def covered(self) -> str:
         """Return which rows the verdict is about."""
@@ -283,6 +283,8 @@ def status_of(facts: WatchFacts) -> TablesStatus:
         gap for number, (progress, source) in enumerate(zip(facts.sources, sources, strict=True))
         for gap in _stream_gaps(progress, source, until.get(number), facts.limits.follower)
     ]  # fmt: skip
+    if facts.limits.reverse and facts.sweep is None:
+        stream_gaps += _standing(facts.sources, until)
     stream_gaps += facts.troubles
     sweep = None if facts.sweep is None else sweep_status(facts.sweep, now)
     if facts.sweep is not None and sweep is not None:
@@ -313,6 +315,10 @@ def status_of(facts: WatchFacts) -> TablesStatus:
     )  # fmt: skip
 
 
+def _time_of(as_of: str) -> float:
+    return tso_time(parse_position(as_of.partition(" ")[0]).offset)
+
+
 def _worst(verdicts: list[Verdict], gaps: Sequence[str]) -> Verdict:
     verdict = Verdict.worst(verdicts)
     return Verdict.INCONCLUSIVE if gaps and verdict is Verdict.MATCH else verdict
@@ -325,6 +331,8 @@ def _old(
     if not as_of:
         yield "no place is known up to which all written keys are proved"
     ages = [table.oldest_seconds for table in tables] + [source.lag_seconds for source in sources]
+    if as_of and facts.limits.reverse and facts.sweep is None:  # a changefeed that stands still shows no later write
+        ages.append(time.time() - _time_of(as_of))
     if max((age for age in ages if age is not None), default=0.0) > facts.limits.hot_seconds:
         yield f"what was written more than {facts.limits.hot_seconds:g} s ago is not proved"
 
@@ -400,6 +408,18 @@ def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | No
             f"{name}: the {follower} has applied to {progress.shown(applied)}, not to {progress.shown(until)} yet (lag)"
         )
     return gaps
+
+
+def _standing(sources: Sequence[SourceProgress], until: Mapping[int, int]) -> Iterator[str]:
+    """Yield which changefeed has a watermark that stands still: it moves on also while nothing is written."""
+    for number, progress in enumerate(sources):
+        seconds = time.monotonic() - progress.moved_at
+        is_there = number in until and progress.ordinal >= until[number]
+        if seconds > SILENT_SECONDS and not is_there and not progress.failure:
+            yield (
+                f"{progress.stream.endpoint.name}: the changefeed's watermark has stood at"
+                f" {progress.shown(progress.ordinal)} for {seconds:.0f} s: what was written since is not known"
+            )
 
 
 def _as_of(facts: WatchFacts) -> str:

@@ -113,8 +113,9 @@ class ChangeCollector:
                 source.stream.applied.read_to(source.ordinal, now)
                 if taken.keys or has_moved:
                     self._ledger.touch(
-                        taken.keys, {reading.number: (taken.position, source.commits)}, now, there=taken.there
-                    )
+                        taken.keys, {reading.number: (taken.position, source.commits)}, now, there=taken.there,
+                        late=taken.late,
+                    )  # fmt: skip
                 continue
             self._ledger.touch(taken.keys, {}, now, there=taken.there)
             if source.stream.changes.ordinal(taken.position) >= reading.until:

@@ -133,11 +133,13 @@ class StreamFinding:
 class Collected:
     """What was read since it was last taken; ``position`` None when no transaction ended since.
 
-    ``there`` are the keys whose last change left a row. ``failure`` says why nothing more comes.
+    ``there`` are the keys whose last change left a row, ``late`` the first places of those that were sent again.
+    ``failure`` says why nothing more comes.
     """
 
     keys: dict[tuple[int, KeyText], tuple[int, int, int]] = field(default_factory=dict)
     there: set[tuple[int, KeyText]] = field(default_factory=set)
+    late: dict[tuple[int, KeyText], int] = field(default_factory=dict)
     position: Position | None = None
     points: list[tuple[int, float, int]] = field(default_factory=list)
     received_at: float = 0.0
@@ -150,6 +152,7 @@ class SourceProgress:
     """How far one source was read and applied, with points of commit times: enough to say how far behind a place is.
 
     A point is (ordinal, time of the commit on the source, commits up to it). ``failure`` says why the stream ended.
+    ``moved_at`` is the monotonic time at which the place moved on last.
     """
 
     stream: Stream
@@ -157,6 +160,7 @@ class SourceProgress:
     position: Position | None = None
     ordinal: int = 0
     received_at: float = 0.0
+    moved_at: float = field(default_factory=time.monotonic)
     applied: int | None = None
     failure: str = ""
     points: deque[tuple[int, float, int]] = field(default_factory=deque)
@@ -168,7 +172,10 @@ class SourceProgress:
             return
         if self.behind < 0:
             self.behind = self.commits
+        before = self.ordinal
         self.position, self.ordinal = taken.position, self.stream.changes.ordinal(taken.position)
+        if self.ordinal > before:
+            self.moved_at = time.monotonic()
         self.received_at = taken.received_at
         self.points.extend(taken.points)
         if taken.points:
@@ -255,6 +262,7 @@ class StreamReader:
             taken = self._box
             taken.keys, self._touches.done = self._touches.done, {}
             taken.there, self._touches.there = self._touches.there, set()
+            taken.late, self._touches.late = self._touches.late, {}
             if self._point is not None:
                 taken.points.append(self._point)
                 self._point = None
@@ -282,7 +290,7 @@ class StreamReader:
         if isinstance(item, Rows):
             self._take_rows(item)
         elif isinstance(item, Commit):
-            self._commit(item.end, item.time, is_late=item.is_late)
+            self._commit(item)
         elif isinstance(item, Begin):
             self._touches.forget()  # a transaction that was cut off begins again after a reconnect
             self._pending.clear()
@@ -372,15 +380,16 @@ class StreamReader:
         if (kind, pair, text, at) not in self._pending[-_FEW_PENDING:]:
             self._find(kind, pair, text, at)
 
-    def _commit(self, end: Position, at: float, *, is_late: bool) -> None:
+    def _commit(self, item: Commit) -> None:
+        end, at = item.end, item.time
         ordinal = self._stream.changes.ordinal(end)
-        if is_late:  # before its keys can be due: a marker that is on the target already says nothing of them
+        if item.is_late:  # before its keys can be due: a marker that is on the target already says nothing of them
             self._stream.applied.hold(ordinal)
         with self._lock:
             while len(self._touches.done) > MOST_COLLECTED and not self._stop.is_set():
                 self._lock.wait(0.5)
             # Keys that a TRUNCATE of the same transaction forgets come before it: one transaction, one place.
-            self._touches.commit(ordinal, self.number)
+            self._touches.commit(ordinal, self.number, int(item.gtid) if item.is_late else None)
             for kind, pair, text, moment in self._pending:
                 self._box.findings.append(StreamFinding(kind, pair, ordinal, text, moment))
             self._pending.clear()

@@ -113,12 +113,14 @@ class Touches:
     """Keys touched since the last flush: (pair number, key) -> (count, ordinal of the last commit, source number).
 
     ``open`` holds those of transactions that have not ended: they count from the commit on, with its place. ``there``
-    are those whose last change left a row.
+    are those whose last change left a row; ``late`` has for keys that were sent again the first place of their changes,
+    before that of the transaction.
     """
 
     done: dict[tuple[int, KeyText], tuple[int, int, int]] = field(default_factory=dict)
     open: dict[tuple[int, KeyText], tuple[int, bool]] = field(default_factory=dict)
     there: set[tuple[int, KeyText]] = field(default_factory=set)
+    late: dict[tuple[int, KeyText], int] = field(default_factory=dict)
 
     def add(self, number: int, keys: Iterator[KeyText], leaves: Iterable[bool]) -> None:
         """Count keys of the transaction under way; ``leaves`` says of each image whether it is that of a row now."""
@@ -128,9 +130,11 @@ class Touches:
             before = opened.get(place)
             opened[place] = (1 if before is None else before[0] + 1, left)
 
-    def commit(self, ordinal: int, source: int) -> None:
-        """Count the keys of the transaction: it ended."""
+    def commit(self, ordinal: int, source: int, late: int | None = None) -> None:
+        """Count the keys of the transaction: it ended. ``late`` is its own place where it was sent again behind it."""
         for place, (count, left) in self.open.items():
+            if late is not None:
+                self.late[place] = min(late, self.late.get(place, late))
             if left:
                 self.there.add(place)
             else:

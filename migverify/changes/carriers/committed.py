@@ -180,6 +180,8 @@ class CommittedChanges:
                     self.unfinished += 1
                 elif commit > self._start:
                     yield from self._again(item, commit)  # type: ignore[arg-type]
+                elif self._is_sent_again(place):
+                    yield from self._transaction(commit, [item], is_late=True)  # type: ignore[list-item]
                 if not self._proved:
                     self._see_timestamp(place, commit)
                 if self.unfinished > most:
@@ -301,6 +303,14 @@ class CommittedChanges:
         if not known:
             reason = f"a change committed at {commit} comes after a watermark that excluded it, and did not come before"
             self._break(reason, item)
+
+    def _is_sent_again(self, place: MessagePosition) -> bool:
+        """Whether a change from before the start comes behind a watermark of behind it: the sender went back.
+
+        The side that follows may hold the older row again. Whether the change came before is not known.
+        """
+        promised = self._marks.promised((place.topic, place.partition))
+        return self._letters is not None and promised > self._start
 
     def _complete(self, complete_to: int) -> Iterator[Item]:
         """Give out the transactions below a timestamp."""

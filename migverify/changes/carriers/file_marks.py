@@ -23,6 +23,8 @@ from migverify.files import write_whole
 
 _HASHED = 4096
 _SAVE_SECONDS = 1.0
+_SHARE = 20
+"""Writing the marks may take this small a part of the time: those of hundreds of files are megabytes."""
 _APART = 1 << 20
 """Bytes between two places from which a file can be read again."""
 _MOST_RESTARTS = 200
@@ -31,7 +33,8 @@ _MOST_RESTARTS = 200
 class Restart(NamedTuple):
     """A place from which a file can be read again: the byte, the messages before it, and what they say.
 
-    ``highest`` is the highest commit timestamp of the changes before it, ``promised`` the highest watermark.
+    ``highest`` is the highest commit timestamp of the changes before it, ``promised`` the highest watermark. ``behind``
+    is the position where a reader began that read messages without their changes before the place, 0 for none.
     """
 
     byte: int
@@ -39,6 +42,7 @@ class Restart(NamedTuple):
     highest: int
     promised: int
     last_bytes: str = ""
+    behind: int = 0
 
 
 class _Mark(NamedTuple):
@@ -72,6 +76,7 @@ class FileMarks:
         self._marks, self._restarts = _load(path)
         self._files: dict[str, BinaryIO] = {}
         self._saved = 0.0
+        self._pause = _SAVE_SECONDS
         self._closing = ExitStack()
 
     def open(self, paths: Sequence[Path]) -> None:
@@ -95,13 +100,14 @@ class FileMarks:
     def restart(self, path: Path, since: int) -> Restart | None:
         """Return the last place of a file that has every change behind a position after it; None is its beginning.
 
-        All that the messages before it say is over at the position: changes, and a watermark below it. So what a
-        message without its change may have left out was given to whoever has reached the position.
+        All that the messages before it say is over at the position: changes, and a watermark below it. A message
+        without its change may have left out one of any time, and was given to whoever has moved on since it was read:
+        so a position that a reader only began at is none for a place behind such a message.
         """
         name = str(path.absolute())
         kept = self._restarts.get(name, [])
         for one in reversed(kept):
-            if one.highest <= since and one.promised <= since and self._holds(name, one):
+            if max(one.highest, one.promised, one.behind + 1) <= since and self._holds(name, one):
                 # What lies behind is noted again as it is read.
                 del kept[kept.index(one) + 1 :]
                 return one
@@ -113,11 +119,13 @@ class FileMarks:
 
     def save(self) -> None:
         """Mark what the files hold now, at most once a second; errors as ``open``, and StoreError."""
-        if time.monotonic() - self._saved < _SAVE_SECONDS:
+        begun = time.monotonic()
+        if begun - self._saved < self._pause:
             return
         for name in self._files:
             self._refuse_another(name)
         self._write()
+        self._pause = max(_SAVE_SECONDS, _SHARE * (time.monotonic() - begun))
 
     def close(self) -> None:
         """Mark what the files hold, but not those that have changed: they are refused the next time too."""
@@ -149,7 +157,7 @@ class FileMarks:
                 name: {**mark._asdict(), "restarts": self._restarts.get(name, [])} for name, mark in self._marks.items()
             }
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path, json.dumps(document, indent=1).encode("ascii") + b"\n", 0o600)
+            write_whole(self._path, json.dumps(document).encode("ascii") + b"\n", 0o600)
         except OSError as error:
             raise StoreError(f"cannot write the marks of followed files {self._path}: {error.strerror}") from error
         self._saved = time.monotonic()
@@ -164,7 +172,7 @@ def _load(path: Path) -> tuple[_Marks, _Restarts]:
         # Earlier versions kept no places.
         restarts = {str(name): [Restart(*one) for one in mark.get("restarts", [])] for name, mark in document.items()}
         numbers = [mark.size for mark in marks.values()]
-        numbers += [number for kept in restarts.values() for one in kept for number in one[:4]]
+        numbers += [number for kept in restarts.values() for one in kept for number in (*one[:4], one.behind)]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise ValueError("a number")
         return marks, restarts

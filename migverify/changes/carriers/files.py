@@ -155,8 +155,8 @@ class MessageFiles:
                         if kind is AtEnd:
                             break
                         if kind is FilePlace:
-                            if marks is not None:
-                                marks.note(file.path, file.restart(item))  # type: ignore[arg-type]
+                            if marks is not None and not file.is_void:
+                                marks.note(file.path, file.restart(item, since))  # type: ignore[arg-type]
                             continue
                         quiet = False
                         if kind is CarriedRow:
@@ -189,6 +189,10 @@ class _Growing:
     """The highest commit timestamp of a change."""
     promised: int = 0
     """The highest watermark."""
+    is_void: bool = False
+    """Whether no higher watermark came behind a message without its change."""
+    had_voids: bool = False
+    """Whether there was such a message since reading began."""
 
     def promise(self) -> Watermark | None:
         """Return the watermark that was given before the place where reading began."""
@@ -199,13 +203,17 @@ class _Growing:
     def see(self, item: CarriedItem) -> None:
         """Take what is no row that is not decoded."""
         if isinstance(item, Watermark):
+            self.is_void = self.is_void and item.complete_to <= self.promised
             self.promised = max(self.promised, item.complete_to)
+        elif isinstance(item, Reject):
+            self.is_void = self.had_voids = True
         elif isinstance(item, Carried) and item.order is not None:
             self.highest = max(self.highest, item.order.position.offset)
 
-    def restart(self, place: FilePlace) -> Restart:
-        """Return a place in the file with what lies before it."""
-        return Restart(place.byte, place.number, self.highest, self.promised)
+    def restart(self, place: FilePlace, since: int) -> Restart:
+        """Return a place in the file with what lies before it; ``since`` is the position where reading began."""
+        behind = since if self.had_voids else 0
+        return Restart(place.byte, place.number, self.highest, self.promised, behind=behind)
 
 
 def _refuse_missing_partitions(paths: Sequence[Path]) -> None:

@@ -25,7 +25,16 @@ from migverify.changes.carriers.base import (
     UndecodableError,
     Watermark,
 )
-from migverify.changes.carriers.files import AtEnd, FilePlace, MessageFiles, Rhythm, json_lines, parsed, readable
+from migverify.changes.carriers.files import (
+    LONGEST,
+    AtEnd,
+    FilePlace,
+    MessageFiles,
+    Rhythm,
+    json_lines,
+    parsed,
+    readable,
+)
 from migverify.changes.model import Position
 from migverify.errors import ChangeError, PurgedError
 
@@ -218,7 +227,7 @@ class _GrowingFiles:
         return bool(self._cut)
 
     def read(self, path: Path) -> Iterator[CarriedItem]:
-        """Yield what a file holds that was not given before."""
+        """Yield what a file holds that was not given before; ChangeError where it cannot be read to its end."""
         if _number(path) <= self.done.get(path.parent, 0):
             return
         if path not in self._open:
@@ -230,6 +239,8 @@ class _GrowingFiles:
                     return
                 if not isinstance(item, FilePlace):
                     yield item
+        # The timestamp of ``metadata`` would promise what lies behind.
+        raise ChangeError(f"{path} cannot be read behind a line of more than {LONGEST} bytes")
 
     def close(self, files: Iterable[Path]) -> None:
         """Finish the files that are whole and have another one behind them."""

@@ -574,6 +574,19 @@ def test_a_storage_folder_is_followed(tmp_path: Path, letters: DeadLetterFile) -
         list(stream)
 
 
+def test_a_file_of_a_storage_folder_that_cannot_be_read_on_ends_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, letters: DeadLetterFile
+) -> None:
+    """The folder's timestamp goes on, and would promise what lies behind a line that is too long."""
+    monkeypatch.setattr(files, "LONGEST", 500)
+    root = tmp_path / "sink"
+    day_file(root / "d" / "t", "2026-01-02", canal(1, 5), b"x" * 600 + b"\n", canal(2, 12))
+    (root / "metadata").write_text('{"checkpoint-ts": 20}')
+    stream = CommittedChanges(StorageFolder(root, CanalJson()), tso_position(3), letters=letters, feed_start=1).items()
+    with pytest.raises(ChangeError, match="cannot be read behind a line of more than"):
+        until(stream, reached(19))
+
+
 def test_the_source_of_a_watch(tmp_path: Path) -> None:
     path = tmp_path / "one"
     now = time_tso(time.time())
@@ -676,6 +689,37 @@ def test_a_file_that_is_resumed_is_not_read_from_its_beginning(monkeypatch: pyte
     assert len(keys(followed_once(path, dead, 60, since=30))) == 30
     assert keys(followed_once(path, dead, 60, since=4)) == {(str(n), str(n)) for n in range(10, 61)}
     assert places_read[0] > places_read[1] > places_read[2] == 0
+
+
+@pytest.mark.parametrize("between", [b"", canal_mark(44)])
+def test_an_undecodable_message_is_read_again_by_a_watch_that_was_killed_at_its_beginning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, between: bytes
+) -> None:
+    """It began at 50, which no watermark of the file had come to; the message may hold a change of 55."""
+    monkeypatch.setattr(file_marks, "_APART", 1)
+    monkeypatch.setattr(file_marks, "_SAVE_SECONDS", 0.0)
+    path, dead = tmp_path / "one", tmp_path / "dead.jsonl"
+    path.write_bytes(canal_mark(40) + b'{"broken": 1}\n' + between + canal(1, 45))
+    source = FollowedCarrier(CarrierSource(CarrierFormat("canal-json"), files=(path,)), dead)
+    stream = source.open(tso_position(50))
+    assert places([next(stream), next(stream)]) == [50, 50], "the watermark behind the message has not come"
+    stream.close()  # type: ignore[attr-defined]
+    with path.open("ab") as file:
+        file.write(canal(2, 55) + canal_mark(60))
+    found = until(source.open(tso_position(50)), reached(59))
+    assert keys(found) == {("55", "2")}
+    assert 1 <= len(voids(found)) <= 2
+    assert not voids(until(source.open(tso_position(59)), reached(59))), "it was given"
+
+
+def test_a_change_that_is_sent_again_after_a_resume_is_given(letters: DeadLetterFile) -> None:
+    """The sender went back behind the position: the following side may hold the older row again."""
+    items = [mark(15), row(1, 10), mark(31), row(2, 35), row(1, 10, value="again"), mark(40)]
+    found = followed(items, letters, since=20)
+    assert keys(found) == {("35", "2"), ("10", "1")}
+    late = [item for item in found if isinstance(item, Commit) and item.is_late]
+    assert [item.end.offset for item in late] == [30]
+    assert not voids(found)
 
 
 def replaced(path: Path) -> None:

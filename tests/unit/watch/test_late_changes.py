@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from migverify.changes.carriers.committed import CommittedChanges
-from migverify.changes.model import Commit, Idle
+from migverify.changes.model import Commit, DecodedTable, Idle, Op, Rows
 from migverify.changes.positions import tso_position
-from migverify.model import Flavor
+from migverify.model import Endpoint, Flavor
+from migverify.sql.key_range import KeyColumn
+from migverify.tables.watch_status import is_proved_to
 from migverify.watch import applied
 from migverify.watch.applied import TSO_SHIFT, Marker, SettleTime
+from migverify.watch.collect import ChangeCollector
+from migverify.watch.ledger import Ledger
 from migverify.watch.stream import Stream, StreamReader
+from migverify.watch.touched import WatchedTable
 from tests.unit.changes.test_carrier_range import Messages, mark, row
 
 
@@ -132,3 +140,35 @@ def test_the_reader_of_a_stream_holds_the_place(monkeypatch: pytest.MonkeyPatch)
     assert held == []
     reader._take_item(Commit("1", tso_position(50), 0.0, is_late=True))
     assert held == [50]
+
+
+def test_a_key_that_is_sent_again_is_open_from_its_own_place_on(tmp_path: Path) -> None:
+    """A drain to 30 must not end while the follower may hold the row of 20 again, though 40 was reached."""
+    table = DecodedTable.of("app", "t", ("id",), ("id",))
+    watched = WatchedTable(0, "target", "app", "t", ("id",), (KeyColumn("`id`", "`id`", "integer", nullable=False),))
+
+    class Changes:
+        hides_cascades = False
+
+        def ordinal(self, position: Any) -> int:
+            return int(position.offset)
+
+        def open(self, since: Any) -> Any:
+            del since
+            yield Idle(tso_position(40), 0.0)
+            for commit in (25, 20):
+                yield Rows(Op.INSERT, table, table.packed([("7",)]), "t/0", 1, 0)
+                yield Commit(str(commit), tso_position(40), 0.0, is_late=True)
+            yield Rows(Op.INSERT, table, table.packed([("8",)]), "t/0", 1, 0)
+            yield Commit("45", tso_position(45), 0.0)
+
+    changes: Any = Changes()
+    stream = Stream(Endpoint("target", "h", 1, "u"), changes, marker(), None)
+    with closing(Ledger(tmp_path / "w.db")) as ledger:
+        collector = ChangeCollector(ledger, [stream], [watched], lambda *_: False, {}, lambda *_: None)
+        collector.start()
+        collector.readers(0)[0]._thread.join()
+        collector.collect()
+        assert ledger.since() == {0: {0: 20}}
+        assert not is_proved_to({0: 30}, ledger.since())
+        assert [(key.key, key.ordinal) for key in ledger.due({0: 45}, time.time(), 9)] == [(("7",), 40), (("8",), 45)]

@@ -44,7 +44,7 @@ from migverify.sql.applied import MARKER_NAME_WIDTH
 from migverify.sql.key_range import KeyColumn
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
-from migverify.tables import handover, watch_streams
+from migverify.tables import handover, watch_status, watch_streams
 from migverify.tables.handover import read_unread, through_of
 from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.loss import reverse_run
@@ -66,7 +66,7 @@ from migverify.watch.applied import Marker, SettleTime
 from migverify.watch.ledger import Ledger, PairCounts
 from migverify.watch.run import WatchRun
 from migverify.watch.status import prometheus_text
-from migverify.watch.stream import SourceProgress, StreamReader
+from migverify.watch.stream import Collected, SourceProgress, StreamReader
 from migverify.watch.touched import WatchedTable
 from tests.fakes import FakeStore
 from tests.toy_tables import make_pair
@@ -327,10 +327,53 @@ def reverse_status(
     return status_of(facts)
 
 
-def test_the_headline_says_as_of_which_timestamp_a_rollback_is_proved(tmp_path: Path) -> None:
+def test_the_headline_says_as_of_which_timestamp_a_rollback_is_proved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now = tso_time(TSO) + 3.0
+    monkeypatch.setattr(watch_status, "time", SimpleNamespace(time=lambda: now, monotonic=time.monotonic))
     status = reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5)
     assert (status.verdict, status.as_of, status.reverse) == (Verdict.MATCH, f"tso:{TSO + 9}", True)
     assert status.headline().startswith(f"rollback MATCH as of tso:{TSO + 9}, 0 keys open; target read to")
+
+
+def stood_still(tmp_path: Path, behind: float, stood: float) -> TablesStatus:
+    """Return the status of a watch whose carrier is alive, and whose watermark stands."""
+    place = time_tso(time.time() - behind)
+    config = config_of(tmp_path, REVERSE + ", applied: marker, marker: ops.m}")
+    stream = reverse_stream(config, tso_position(place), "run")
+    object.__setattr__(stream, "changes", Carried())
+    progress = SourceProgress(
+        stream, position=tso_position(place), ordinal=place, applied=place, received_at=time.time(),
+        moved_at=time.monotonic() - stood,
+    )  # fmt: skip
+    watched, counts = watched_pairs(config, [make_pair()], reverse=True), {0: PairCounts(proved=5, images=5)}
+    return status_of(WatchFacts("r", [progress], WatchRules(reverse=True), watched, {0: VERIFIED}, counts, {}, []))
+
+
+@pytest.mark.attack(
+    "reverse", "the changefeed's watermark stands still, and its brokers or files answer",
+    "INCONCLUSIVE after a minute, also where no key is open",
+)  # fmt: skip
+def test_a_changefeed_that_stands_still_is_no_match(tmp_path: Path) -> None:
+    status = stood_still(tmp_path, 5.0, 5.0)
+    assert (status.verdict, status.as_of_verdict) == (Verdict.MATCH, Verdict.MATCH)
+    status = stood_still(tmp_path, 90.0, 5.0)
+    assert (status.verdict, status.as_of_verdict) == (Verdict.MATCH, Verdict.INCONCLUSIVE), "it catches up"
+    status = stood_still(tmp_path, 3600.0, 3600.0)
+    assert (status.verdict, status.as_of_verdict) == (Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE)
+    assert "target: the changefeed's watermark has stood at tso:" in status.reasons[0]
+    assert status.headline().startswith("rollback INCONCLUSIVE as of tso:")
+
+
+def test_a_watermark_that_moves_on_is_noted(tmp_path: Path) -> None:
+    stream = reverse_stream(config_of(tmp_path, REVERSE + "}"), tso_position(TSO), "run")
+    progress = SourceProgress(stream, moved_at=0.0)
+    progress.moved(Collected(position=tso_position(TSO), received_at=time.time()))
+    moved = progress.moved_at
+    assert moved > 0.0
+    progress.moved(Collected(position=tso_position(TSO), received_at=time.time()))
+    assert progress.moved_at == moved
 
 
 def test_metrics_name_the_direction_and_the_time_that_is_proved(tmp_path: Path) -> None:
