@@ -122,7 +122,7 @@ def _hand_over_lines(hand_over: Mapping[str, Any]) -> Iterator[str]:
     for reason in hand_over["reasons"]:
         yield f"  because: {reason}"
     if hand_over["read_at"] is not None:
-        yield "  what was written on the sources since then: migverify tables armed"
+        yield "  what was written on the sources since then, while the target is closed: migverify tables armed"
 
 
 def _rows(name: str, forward: str, reverse: str) -> Iterator[str]:

@@ -160,7 +160,8 @@ def armed_as_text(document: Mapping[str, Any]) -> Iterator[str]:
     if document["unread_rows"] is not None:
         yield (
             f"behind the end of watch {document['forward']}: {amount(document['unread_rows'], 'row')} and "
-            f"{amount(document['unread_statements'], 'statement')} on the sources"
+            f"{amount(document['unread_statements'], 'statement')} on the sources (once the target is open for writes,"
+            " those of the feed count too: ask before)"
         )
     yield from _places(document)
     for reason in document["reasons"]:

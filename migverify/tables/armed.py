@@ -97,12 +97,24 @@ def ask_armed(
     state = read_ledger(ledger, lambda keys: sizes.append(len(keys)))
     watch = watch_state(config, store, reverse, state, pool, sum(sizes), plans_of(prepared, reverse))
     unread, why = _unread(prepared, config, secrets, forward, pool)
-    problems = hand_over_problems(config, forward, watch.began, unread)
-    unknown = [
-        *watch_gaps(reverse, watch, state, max_unread), *_stale(reverse, state), *why,
-        *hand_over_gaps(config, forward, watch.began),
-    ]  # fmt: skip
+    unknown = [*watch_gaps(reverse, watch, state, max_unread), *_stale(reverse, state)]
+    problems: list[str] = []
+    if not is_proved_anew(store, forward, reverse):
+        problems += hand_over_problems(config, forward, watch.began, unread)
+        unknown += [*why, *hand_over_gaps(config, forward, watch.began)]
     return ArmedRollback(forward.run_id, reverse.run_id, watch, unread, tuple(problems), tuple(unknown))
+
+
+def is_proved_anew(store: ResultStore, forward: RunInfo, reverse: RunInfo) -> bool:
+    """Whether the reverse watch rests on a verification of after the forward watch that found both sides equal.
+
+    What lies between the two watches is proved by it then: where a feed was broken, that is how to go on.
+    """
+    name = str(reverse.facts.get("since") or "")
+    base = store.load_run(name) if name else None
+    if base is None or base.facts.get("watch") or forward.finished is None:
+        return False
+    return base.verdict is Verdict.MATCH and base.started > forward.finished
 
 
 def hand_over_problems(

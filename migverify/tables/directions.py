@@ -18,7 +18,7 @@ from migverify.config import Config
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.store.run_leases import RunProcess, writer_of
-from migverify.tables.armed import hand_over_gaps, hand_over_problems
+from migverify.tables.armed import hand_over_gaps, hand_over_problems, is_proved_anew
 from migverify.tables.handover import HAND_OVER, THROUGH, UnreadChanges
 from migverify.tables.last_status import LastStatus
 from migverify.tables.loss import began_at, best_reverse
@@ -163,6 +163,8 @@ def _through(run: RunInfo, last: LastStatus | None) -> str:
 
 def _hand_over(config: Config, store: ResultStore, forward: RunInfo, reverse: RunInfo, ledger: Path) -> HandOver:
     began = began_at(store, reverse, config.target.name)
+    if is_proved_anew(store, forward, reverse):
+        return HandOver(None, None, (), ())
     unread, read_at = _read_behind(forward, read_state(ledger, HAND_OVER))
     unknown = list(hand_over_gaps(config, forward, began.offset if began is not None else None))
     if unread is None:

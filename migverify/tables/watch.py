@@ -438,7 +438,7 @@ class TablesWatch:
         applied = self._applied
         if any(self.sources[n].ordinal < last or applied.get(n, -1) < last for n, last in until.items()):
             return False
-        if self.limits.reverse and self.past is None:
+        if self.limits.is_as_of and self.past is None:
             return is_proved_to(until, self.ledger.since())
         return self.ledger.open_before(until) == 0
 
@@ -451,6 +451,11 @@ class TablesWatch:
     def _doubts_of_origin(self) -> tuple[str, ...]:
         """Return why the changes may not be the target's: a drain need not wait for rows that nobody may write."""
         return tuple(filter(None, [self.origin.reason()])) if self.origin is not None else ()
+
+    def _not_swept(self) -> Iterator[str]:
+        """Yield that no round over the tables has ended, where one runs beside the changes of the streams."""
+        if self.past is None and self.sweep.rate and self.sweep.numbers and not self.sweep.rounds:
+            yield "no round of the sweep (watch.sweep_rows) has ended yet: rows that no change named were not compared"
 
     def counts(self) -> dict[int, PairCounts]:
         """Return what is open per pair."""
@@ -465,5 +470,6 @@ class TablesWatch:
             self.ledger.notes(), (*self._all_troubles(), *self._doubts_of_origin()), ending is not None,
             ending is Ending.TIMED_OUT, tuple(self.uncovered), self.ranges.progress(),
             self.sweep if self.past is not None else None,
-            self.old_side.status() if isinstance(self.old_side, OldSide) else self.old_side, self.blind_spots,
+            self.old_side.status() if isinstance(self.old_side, OldSide) else self.old_side,
+            [*self.blind_spots, *self._not_swept()],
         ))  # fmt: skip

@@ -196,7 +196,14 @@ def _make_watch(
         until = {number: _until(request.at, stream, pool) for number, stream in enumerate(streams)}
     if reverse:
         check_marker(streams[0], config.sources, pool)
-    limits = WatchRules(config.watch.delay, config.watch.hot_seconds, until, request.time_limit, reverse)
+    limits = WatchRules(
+        config.watch.delay,
+        config.watch.hot_seconds,
+        until,
+        request.time_limit,
+        reverse,
+        is_as_of=reverse or isinstance(request.at, Position),
+    )
     covered = {(w.database, w.table) for w in watched}
     in_scope = partial(is_followed, config, pairs) if reverse else partial(includes, config)
     return TablesWatch(

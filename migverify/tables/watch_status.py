@@ -25,19 +25,25 @@ from migverify.watch.old_side import OldSideStatus
 from migverify.watch.status import WatchStatus, gauges
 from migverify.watch.stream import SourceProgress
 
+_NAMES = 5
+"""Tables that a sentence names."""
 SILENT_SECONDS = 60.0
 """A server sends heartbeats; one that was silent for longer says nothing about what was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRules:
-    """Waits in seconds; ``until`` the place each source must be drained to, None to watch until stopped."""
+    """Waits in seconds; ``until`` the place each source must be drained to, None to watch until stopped.
+
+    ``is_as_of``: the verdict at the end is one as of that place, whatever is written behind it.
+    """
 
     delay: float = 1.0
     hot_seconds: float = 30.0
     until: Mapping[int, int] | None = None
     time_limit: float | None = None
     reverse: bool = False
+    is_as_of: bool = False
 
     @property
     def follower(self) -> str:
@@ -262,9 +268,9 @@ class WatchFacts:
 
     @property
     def is_drained_under_load(self) -> bool:
-        """Whether the last status of a reverse watch is one as of the place to drain to: writes may go on behind it."""
+        """Whether the last status is one as of the place to drain to: writes may go on behind it."""
         limits = self.limits
-        if not (self.final and limits.reverse and limits.until is not None and self.sweep is None):
+        if not (self.final and limits.is_as_of and limits.until is not None and self.sweep is None):
             return False
         return is_proved_to(limits.until, self.since)
 
@@ -310,6 +316,7 @@ def status_of(facts: WatchFacts) -> TablesStatus:
             *(text for n, kind, text in facts.notes if (n, kind) == (NO_PAIR, OTHER_SERVER)),
             *(() if sweep is None else sweep_blind_spots(sweep)),
             *facts.blind_spots,
+            *(_not_carried(tables) if facts.limits.reverse and sweep is None else ()),
         ),
         old_side=facts.old_side,
     )  # fmt: skip
@@ -342,6 +349,17 @@ def _unwitnessed(tables: Sequence[TableStatus]) -> list[str]:
     if any(table.images for table in tables):
         return []
     return ["the changefeed carried no row of these tables yet: whether it is that of this target is not known"]
+
+
+def _not_carried(tables: Sequence[TableStatus]) -> Iterator[str]:
+    """Yield which tables no message came of: a changefeed with a filter looks like one of tables that nobody writes."""
+    names = sorted(table.target for table in tables if not table.images)
+    if names:
+        shown = ", ".join(names[:_NAMES]) + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
+        yield (
+            f"the changefeed carried no row of {shown}: where its filter leaves a table out, what is written there "
+            "is not seen (watch.sweep_rows finds it)"
+        )
 
 
 def _pairs(facts: WatchFacts) -> dict[int, PairPlan]:

@@ -114,10 +114,10 @@ class ChangeCollector:
                 if taken.keys or has_moved:
                     self._ledger.touch(
                         taken.keys, {reading.number: (taken.position, source.commits)}, now, there=taken.there,
-                        late=taken.late,
+                        firsts=taken.firsts,
                     )  # fmt: skip
                 continue
-            self._ledger.touch(taken.keys, {}, now, there=taken.there)
+            self._ledger.touch(taken.keys, {}, now, there=taken.there, firsts=taken.firsts)
             if source.stream.changes.ordinal(taken.position) >= reading.until:
                 self._ledger.note(NO_PAIR, BY_FILE, source.stream.endpoint.name)
                 reading.reader.stop()

@@ -61,8 +61,10 @@ def sentence(finding: CrossingFinding, leading: str, following: str, place: str)
     return {
         CrossingKind.WRITTEN: f"{at}, and {leading} has no such change: another than the feed writes on"
         f" {following}, or the feed alters values",
-        CrossingKind.COLLISION: f"{at}, and {leading} changed it meanwhile: one of the two writes is lost",
-        CrossingKind.SAME_ID: f"{at}, and {leading} inserted another row with this id: one of the two is lost",
+        CrossingKind.COLLISION: f"{at}, and {leading} changed it meanwhile: one of the two writes is lost,"
+        " or the feed alters values",
+        CrossingKind.SAME_ID: f"{at}, and {leading} inserted another row with this id: one of the two is"
+        " lost, or the feed alters values",
         CrossingKind.STALE: f"{at} with an earlier image of {leading}, and the feed sends the newer one no more",
         CrossingKind.CIRCLES: f"{at} again, {finding.rounds} rounds without a new image: it goes in circles",
     }[finding.kind]

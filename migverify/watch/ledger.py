@@ -117,19 +117,19 @@ class Ledger(MovingKeys):
         there: Set[tuple[int, KeyText]] | None = None,
         source_sums: Mapping[KeyText, str | None] | None = None,
         found: int = 0,
-        late: Mapping[tuple[int, KeyText], int] | None = None,
+        firsts: Mapping[tuple[int, KeyText], int] | None = None,
     ) -> None:
         """Count touched keys, and move the position of each source (with its number of commits) in one transaction.
 
         A key that is touched again is read anew; that it was diverged is remembered until it is proved. ``there`` are
         the keys whose last change left a row, None where that is not known. ``source_sums``
         are row checksums of the source that put keys here without a write; None is a row that is not there. ``found``
-        is the moment as of which a round found the rows different, kept also of keys that are here already. ``late``
-        are the places of the first changes of keys that were sent again: the follower may hold rows of there again.
+        is the moment as of which a round found the rows different, kept also of keys that are here already. ``firsts``
+        are the places of the first changes of keys where those are not the last ones.
         """
-        again, left = late or {}, there or ()
+        before, left = firsts or {}, there or ()
         rows = [
-            (pair, key_text(key), source, min(ordinal, again.get((pair, key), ordinal)), ordinal, count, now, now,
+            (pair, key_text(key), source, min(ordinal, before.get((pair, key), ordinal)), ordinal, count, now, now,
              origin, int((pair, key) in left))
             for (pair, key), (count, ordinal, source) in keys.items()
         ]  # fmt: skip

@@ -133,13 +133,13 @@ class StreamFinding:
 class Collected:
     """What was read since it was last taken; ``position`` None when no transaction ended since.
 
-    ``there`` are the keys whose last change left a row, ``late`` the first places of those that were sent again.
+    ``there`` are the keys whose last change left a row, ``firsts`` the places of first changes, as for ``Touches``.
     ``failure`` says why nothing more comes.
     """
 
     keys: dict[tuple[int, KeyText], tuple[int, int, int]] = field(default_factory=dict)
     there: set[tuple[int, KeyText]] = field(default_factory=set)
-    late: dict[tuple[int, KeyText], int] = field(default_factory=dict)
+    firsts: dict[tuple[int, KeyText], int] = field(default_factory=dict)
     position: Position | None = None
     points: list[tuple[int, float, int]] = field(default_factory=list)
     received_at: float = 0.0
@@ -262,7 +262,7 @@ class StreamReader:
             taken = self._box
             taken.keys, self._touches.done = self._touches.done, {}
             taken.there, self._touches.there = self._touches.there, set()
-            taken.late, self._touches.late = self._touches.late, {}
+            taken.firsts, self._touches.firsts = self._touches.firsts, {}
             if self._point is not None:
                 taken.points.append(self._point)
                 self._point = None

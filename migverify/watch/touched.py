@@ -113,14 +113,14 @@ class Touches:
     """Keys touched since the last flush: (pair number, key) -> (count, ordinal of the last commit, source number).
 
     ``open`` holds those of transactions that have not ended: they count from the commit on, with its place. ``there``
-    are those whose last change left a row; ``late`` has for keys that were sent again the first place of their changes,
-    before that of the transaction.
+    are those whose last change left a row; ``firsts`` has the place of the first change where that is not the last one:
+    of keys of several transactions, and of those that were sent again, which is before that of the transaction.
     """
 
     done: dict[tuple[int, KeyText], tuple[int, int, int]] = field(default_factory=dict)
     open: dict[tuple[int, KeyText], tuple[int, bool]] = field(default_factory=dict)
     there: set[tuple[int, KeyText]] = field(default_factory=set)
-    late: dict[tuple[int, KeyText], int] = field(default_factory=dict)
+    firsts: dict[tuple[int, KeyText], int] = field(default_factory=dict)
 
     def add(self, number: int, keys: Iterator[KeyText], leaves: Iterable[bool]) -> None:
         """Count keys of the transaction under way; ``leaves`` says of each image whether it is that of a row now."""
@@ -133,13 +133,14 @@ class Touches:
     def commit(self, ordinal: int, source: int, late: int | None = None) -> None:
         """Count the keys of the transaction: it ended. ``late`` is its own place where it was sent again behind it."""
         for place, (count, left) in self.open.items():
-            if late is not None:
-                self.late[place] = min(late, self.late.get(place, late))
             if left:
                 self.there.add(place)
             else:
                 self.there.discard(place)
             before = self.done.get(place)
+            if before is not None or late is not None:
+                known = [ordinal if late is None else late, *([before[1]] if before is not None else [])]
+                self.firsts[place] = min(self.firsts.get(place, known[0]), *known)
             self.done[place] = (count + (before[0] if before else 0), ordinal, source)
         self.open.clear()
 

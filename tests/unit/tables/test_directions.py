@@ -134,6 +134,27 @@ def test_a_hand_over_is_proved_only_by_what_was_read(
     assert why in "; ".join([*found.problems, *found.unknown])
 
 
+def test_a_verification_after_the_forward_watch_is_a_hand_over_too(watches: Watches) -> None:
+    """Where a feed was broken, that is how to go on: what lies between the two watches is proved by it."""
+    watches.forward()
+    proof = watches.store.start_run("tables verify", watches.digest, {}, {}, kind=StoredKind.TABLES)
+    watches.reverse(proof, began=NOW + 900 * SECOND)
+    assert watches.view().hand_over.verdict is Verdict.MISMATCH, "it has not ended"
+    watches.store.finish_run(proof, Verdict.INCONCLUSIVE, {})
+    assert watches.view().hand_over.verdict is Verdict.MISMATCH
+    watches.store.finish_run(proof, Verdict.MATCH, {})
+    found = watches.view().hand_over
+    assert (found.verdict, found.unread, found.problems) == (Verdict.MATCH, None, ())
+
+
+def test_a_verification_before_the_forward_watch_ended_is_no_hand_over(watches: Watches) -> None:
+    proof = watches.store.start_run("tables verify", watches.digest, {}, {}, kind=StoredKind.TABLES)
+    watches.store.finish_run(proof, Verdict.MATCH, {})
+    watches.forward()
+    watches.reverse(proof, began=NOW + 900 * SECOND)
+    assert watches.view().hand_over.verdict is Verdict.MISMATCH
+
+
 def test_a_forward_watch_that_went_on_has_another_end(watches: Watches) -> None:
     forward = watches.forward()
     reverse = watches.reverse(forward)
@@ -206,7 +227,7 @@ def test_status_shows_them_side_by_side(watches: Watches, capsys: pytest.Capture
     assert rows["open"] == ("0 keys", "1 key, oldest 2 seconds")
     assert rows["sweep"] == ("", "each range within 5 minutes, no changefeed")
     assert any(line.startswith("hand-over: MATCH: nothing was unread, as of ") for line in lines)
-    assert "  what was written on the sources since then: migverify tables armed" in lines
+    assert "  what was written on the sources since then, while the target is closed: migverify tables armed" in lines
 
 
 def test_one_direction_alone_names_the_other(watches: Watches, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from migverify.tables.moving_rows import MOMENTS, _moments
 from migverify.watch.applied import TSO_SHIFT
 from migverify.watch.ledger import KeyState, Ledger
 from migverify.watch.ledger_moving import MovingKey
+from migverify.watch.touched import Touches
 
 KEY = (0, ("1",))
 LATER = 1e12
@@ -71,6 +72,25 @@ def test_what_is_sent_again_from_before_counts_from_there(ledger: Ledger) -> Non
     assert since(ledger) == 12, "what was read before it was sent again proves nothing"
 
 
+def test_of_several_transactions_that_are_read_together_the_first_one_counts() -> None:
+    """The last one alone would let all before it pass for proved."""
+    touches = Touches()
+    for place in (10, 20, 30):
+        touches.add(0, iter([("1",)]), [True])
+        touches.commit(place, 0)
+    touches.add(0, iter([("2",)]), [True])
+    touches.commit(40, 0)
+    touches.add(0, iter([("1",)]), [True])
+    touches.commit(50, 0, late=5)
+    assert (touches.done[KEY][:2], touches.firsts) == ((4, 50), {KEY: 5})
+
+
+def test_a_ledger_takes_the_first_place_of_keys_that_were_read_together(ledger: Ledger) -> None:
+    ledger.touch({KEY: (3, 30, 0)}, {0: (tso_position(30), 3)}, 1000.0, there={KEY}, firsts={KEY: 10})
+    assert since(ledger) == 10
+    assert moving(ledger, 15) == [MovingKey(0, ("1",), 10)]
+
+
 def test_a_key_that_ended_meanwhile_stays_as_it_is(ledger: Ledger) -> None:
     write(ledger, 10, 20)
     (key,) = moving(ledger, 10)
@@ -110,6 +130,6 @@ def test_no_write_behind_the_place_is_forgotten(
 def test_moments_lie_behind_what_is_applied_and_not_in_the_future(applied: int, milliseconds: int) -> None:
     last = ((applied >> TSO_SHIFT) + milliseconds) << TSO_SHIFT
     found = list(_moments(applied, last))
-    assert found[0] == last
-    assert all(applied <= one <= last and one % (1 << TSO_SHIFT) == 0 for one in found[1:])
-    assert len(found) == 1 + min(MOMENTS, max(0, milliseconds - 1))
+    assert all(applied <= one <= last and one % (1 << TSO_SHIFT) == 0 for one in found)
+    assert found[:1] == ([last] if last >= applied else [])
+    assert len(found) <= 1 + min(MOMENTS, milliseconds)

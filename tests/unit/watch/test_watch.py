@@ -1048,7 +1048,7 @@ def test_a_row_that_changed_back_while_the_feed_stood_still_is_not_proved(made: 
     world.carried, world.watermark = 1, world.commits[0] + 1
     watch = made(
         world, SettleTime(settle, has_timestamps=True), base={0: Base("r0", Verdict.MATCH)},
-        limits=WatchRules(0.02, 30.0, None, 10.0, reverse=True),
+        limits=WatchRules(0.02, 30.0, None, 10.0, reverse=True, is_as_of=True),
     )  # fmt: skip
     statuses: list[TablesStatus] = []
     watch.on_status = statuses.append
@@ -1066,6 +1066,49 @@ def test_a_row_that_changed_back_while_the_feed_stood_still_is_not_proved(made: 
     status = watch.run()
     assert (status.verdict, proved(watch)) == (Verdict.MATCH, 1), status
     assert world.commits[1] <= int(status.as_of) < world.watermark
+
+
+@pytest.mark.parametrize(("is_as_of", "verdict"), [(True, Verdict.MATCH), (False, Verdict.INCONCLUSIVE)])
+def test_a_drain_to_a_named_place_does_not_judge_what_is_written_behind_it(
+    made: Any, is_as_of: bool, verdict: Verdict
+) -> None:
+    """One to the end of the binlog does: who stopped the writes wants to know of a writer that goes on."""
+    world = World(random.Random(1))
+    world.write("1", 5)
+    place = ordinal_of(world.position(1))
+    world.write("2", 6)
+    world.apply(1)
+    watch = made(
+        world, base={0: Base("r0", Verdict.MATCH)},
+        limits=WatchRules(0.02, 30.0, {0: place}, 10.0, is_as_of=is_as_of),
+    )  # fmt: skip
+    status = watch.run()
+    assert (status.verdict, proved(watch), status.tables[0].pending) == (verdict, 1, 1), status
+
+
+def test_a_drain_to_a_named_place_waits_for_a_key_that_was_written_before_and_behind_it(made: Any) -> None:
+    world = World(random.Random(1))
+    world.write("1", 5)
+    place = ordinal_of(world.position(1))
+    world.write("1", 6)
+    world.apply(1)
+    watch = made(
+        world, base={0: Base("r0", Verdict.MATCH)}, limits=WatchRules(0.02, 30.0, {0: place}, 0.5, is_as_of=True)
+    )
+    assert watch.run().verdict is Verdict.INCONCLUSIVE
+    world.apply(2)
+    watch.limits = replace(watch.limits, time_limit=PATIENCE)
+    assert watch.run().verdict is Verdict.MATCH
+
+
+def test_a_watch_that_ends_before_a_round_of_its_sweep_says_so(made: Any) -> None:
+    world = World(random.Random(1))
+    world.write("1", 5)
+    world.apply(1)
+    sweep = Sweep(1, [0])
+    sweep._due = time.monotonic() + 1e6
+    status = drain(made(world, base={0: Base("r0", Verdict.MATCH)}, sweep=sweep), world)
+    assert any("no round of the sweep" in finding for finding in status.findings)
 
 
 def test_a_table_that_was_made_later_and_that_the_feed_leaves_out_is_named(made: Any) -> None:

@@ -321,7 +321,7 @@ def reverse_status(
         stream, position=tso_position(TSO + 9), ordinal=TSO + 9, applied=applied, received_at=1e12
     )
     watched = watched_pairs(config_of(tmp_path, REVERSE + "}"), [make_pair()], reverse=True)
-    rules = WatchRules(reverse=True, until=None if drained_to is None else {0: drained_to})
+    rules = WatchRules(reverse=True, is_as_of=True, until=None if drained_to is None else {0: drained_to})
     facts = WatchFacts("r", [progress], rules, watched, {0: base}, {0: PairCounts(**counts)},
                        since, [], final=drained_to is not None)  # fmt: skip
     return status_of(facts)
@@ -335,6 +335,13 @@ def test_the_headline_says_as_of_which_timestamp_a_rollback_is_proved(
     status = reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5)
     assert (status.verdict, status.as_of, status.reverse) == (Verdict.MATCH, f"tso:{TSO + 9}", True)
     assert status.headline().startswith(f"rollback MATCH as of tso:{TSO + 9}, 0 keys open; target read to")
+
+
+def test_tables_that_no_message_came_of_are_named(tmp_path: Path) -> None:
+    """A filter of the changefeed looks like a table that nobody writes."""
+    (finding,) = reverse_status(tmp_path, {}, TSO + 9, proved=5, images=0).findings
+    assert finding.startswith("the changefeed carried no row of app.t: where its filter leaves a table out")
+    assert reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5).findings == ()
 
 
 def stood_still(tmp_path: Path, behind: float, stood: float) -> TablesStatus:
