@@ -75,10 +75,11 @@ class OldSideStatus:
         if self.not_seen:
             since = f" after {self.read}" if self.read else ""
             found.append(f"writes of others on {self.source}{since} are not seen: {self.not_seen}")
+        elif not self.read:
+            found.append(f"{self.source} was not read yet: whether another than the feed writes there is not known")
         elif not self.total and not self.circles:
             rest = ", and not all changes could be judged" if self.at_least else ""
-            place = self.read or "no place yet"
-            found.append(f"{self.source} was read to {place}: no write of another than the feed is known{rest}")
+            found.append(f"{self.source} was read to {self.read}: no write of another than the feed is known{rest}")
         if self.unjudged:
             found.append(
                 f"{self.unjudged:,} changes on {self.source} could not be judged; their rows were read on both sides"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from migverify.errors import PlanError, UsageError
+from migverify.errors import MigverifyError, PlanError, StoreError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore, named_run
 from migverify.watch.status import WatchStatus
@@ -88,13 +88,19 @@ class WatchRun:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Record an interrupt as INCONCLUSIVE and pass it on."""
+        """Record an interrupt or an error as INCONCLUSIVE and pass it on: a refused watch is not one that may run."""
         try:
             yield
         except KeyboardInterrupt:
-            reasons = ["interrupted; go on with --resume"]
-            self.store.finish_run(self.run_id, Verdict.INCONCLUSIVE, {"reasons": reasons})
+            self._end_with("interrupted; go on with --resume")
             raise
+        except MigverifyError as error:
+            if not isinstance(error, StoreError):  # of the store itself, it takes no more
+                self._end_with(f"ended by an error: {error.message}")
+            raise
+
+    def _end_with(self, reason: str) -> None:
+        self.store.finish_run(self.run_id, Verdict.INCONCLUSIVE, {"reasons": [reason]})
 
     @property
     def seconds(self) -> float:

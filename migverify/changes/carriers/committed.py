@@ -209,7 +209,7 @@ class CommittedChanges:
         if not self._decoded and reject.looks_like:
             raise ChangeError(
                 f"{reject.place}: the messages are {reject.looks_like}: {reject.reason}",
-                hint="Name the format of the messages: --format.",
+                hint="Name the format of the messages: --format, or reverse.carrier.format.",
             )
         if self._letters is None:
             raise ChangeError(f"{reject.place}: a message cannot be decoded: {reject.reason}")

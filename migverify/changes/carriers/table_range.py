@@ -93,7 +93,12 @@ class TableRange:
 
     def follow(self, since: Position | None) -> Iterator[CarriedItem | Heartbeat]:
         """Yield what the messages hold; errors as ``Carrier.follow``."""
+        decoded = False
         for item in self._messages(since):
+            if isinstance(item, Reject) and item.looks_like and not decoded:
+                yield item  # messages of another format: no watermark will close it
+                continue
+            decoded = decoded or not isinstance(item, Reject | Heartbeat)
             if isinstance(item, Carried | CarriedRow):
                 if self._is_wanted(item):
                     yield item

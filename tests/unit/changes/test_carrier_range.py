@@ -194,6 +194,15 @@ def test_messages_of_another_format_do_not_wait_for_a_watermark_for_ever(tmp_pat
     assert messages.given < 1100
 
 
+def test_a_carrier_that_is_followed_in_another_format_ends_at_its_first_message(tmp_path: Path) -> None:
+    other = Reject("no canal-json", MessagePosition("t", 0, 0), None, b"x", (), "open-protocol")
+    items: list[CarriedItem | Heartbeat] = [Heartbeat(), other]
+    with pytest.raises(ChangeError, match="the messages are open-protocol"):
+        committed(items, tmp_path)
+    later = Reject("no canal-json", MessagePosition("t", 0, 5), None, b"x", (), "open-protocol")
+    assert ids(committed([mark(11), row(1, 12), later, mark(25)], tmp_path)) == ["1"]
+
+
 def test_broken_promises_are_kept_for_the_reader(tmp_path: Path) -> None:
     messages = Messages([mark(8), mark(15), row(1, 12), mark(30)])
     changes = CommittedChanges(messages, letters=DeadLetterFile(tmp_path / "dead.jsonl"))

@@ -650,6 +650,17 @@ def test_a_watch_goes_on_in_its_own_direction(reverse: bool) -> None:
         run.resume(ids[1])
 
 
+def test_a_watch_that_is_refused_does_not_pass_for_one_that_runs() -> None:
+    store = FakeStore()
+    run = WatchRun(store, StoredKind.TABLES, "watch", "h", {})  # type: ignore[arg-type]
+    run.start("watch", {"watch": True})
+    with pytest.raises(UsageError), run.interruptible():
+        raise UsageError("the marker is missing")
+    (info,) = store.runs(10)
+    assert (info.verdict, info.facts["reasons"]) == (Verdict.INCONCLUSIVE, ["ended by an error: the marker is missing"])
+    assert info.finished is not None
+
+
 def test_a_table_that_no_changefeed_carries_is_no_match() -> None:
     assert uncarried(make_pair()) == ""
     assert "its writes are not seen" in uncarried(make_pair(nullable=True))
