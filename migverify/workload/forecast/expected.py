@@ -1,0 +1,200 @@
+"""What a queueing model expects of a service level under loads that were not measured.
+
+The model is fitted to what was measured: service of calls that met no queue, arrivals as captured, and bounds of how
+many statements the target works on at once. It takes the lower bound for the worse end of each interval and the upper
+one for the better end. Where it does not meet a measured interval, nothing is expected by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from migverify.workload.forecast.model import (
+    MOST_MULTIPLE,
+    CallTrace,
+    ForecastPoint,
+    LevelAtLoad,
+    LevelState,
+    Parallelism,
+)
+from migverify.workload.forecast.parallelism import without_queue
+from migverify.workload.forecast.queueing import Arrivals, Demand, demand, greatest_multiple, response_quantile
+from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.slo import CONFIDENCE, covers
+from migverify.workload.replay.statistics import rank_interval
+
+if TYPE_CHECKING:
+    from migverify.config.settings import ServiceLevel
+
+CLOSE = 1e-9
+"""Multiples that differ by no more are the same."""
+_CURVE = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 10.0)
+_TOLERANCE = 1.1
+"""By how much the model may miss a measured interval."""
+_PARTS = 16
+"""Values that a doubling is cut into."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueModel:
+    """What a forecast is made from: arrivals and free service as captured and measured, bounds of parallelism.
+
+    ``services`` are seconds and weights by digest, of calls that met no queue.
+    """
+
+    arrivals: Arrivals
+    services: Mapping[str, tuple[tuple[float, float], ...]]
+    parallelism: Parallelism
+
+    @property
+    def demand(self) -> Demand:
+        """The demand of all calls."""
+        return demand(part for parts in self.services.values() for part in parts)
+
+    def utilization(self, rate: float) -> tuple[float, float]:
+        """Return the least and the greatest utilization under so many calls a second; 0 where no bound is known."""
+        busy = rate * self.demand.mean
+        most = self.parallelism.most
+        return (busy / most if most else 0.0), busy / self.parallelism.least
+
+
+def queue_model(traces: Sequence[CallTrace], main: CallTrace, arrivals: Arrivals, servers: Parallelism) -> QueueModel:
+    """Return the model of measured traces; shares of digests are those of ``main``."""
+    by_digest: dict[str, tuple[Histogram, Histogram]] = {}
+    for trace in traces:
+        free = without_queue(trace, servers.least)
+        for place, service, is_free in zip(trace.digests, trace.services, free, strict=True):
+            every, unqueued = by_digest.setdefault(trace.names[place], (Histogram(), Histogram()))
+            every.add(service)
+            if is_free:
+                unqueued.add(service)
+    counts = [0] * len(main.names)
+    for place in main.digests:
+        counts[place] += 1
+    services = {}
+    for name, count in zip(main.names, counts, strict=True):
+        every, unqueued = by_digest[name]
+        chosen = unqueued if unqueued.count else every
+        services[name] = tuple(
+            ((low + high) / 2e6, number * count / chosen.count) for low, high, number in chosen.buckets()
+        )
+    return QueueModel(arrivals, services, servers)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the model expects: without a curve nothing, for these reasons; the limit's bounds as in ``LoadLimit``."""
+
+    curve: tuple[ForecastPoint, ...] = ()
+    earliest: float | None = None
+    latest: float | None = None
+    reasons: tuple[str, ...] = ()
+
+
+def expect(
+    model: QueueModel, level: ServiceLevel, texts: Mapping[str, str], measured: Sequence[LevelAtLoad]
+) -> Expected:
+    """Return what the model expects of a level; ``measured`` are the loads that it has to meet."""
+    asked = _asked_demand(model, level, texts)
+    if asked is None:
+        return Expected(reasons=(f"no call of the statements {level.statements} was timed on the target",))
+    most = max(point.calls for point in measured)
+    shares = _shares(level.quantile, most)
+    if shares is None:
+        return Expected(reasons=(too_few(level.quantile, most),))
+    curve = tuple(_point(model, asked, shares, multiple) for multiple in _multiples(measured))
+    contradiction = _contradiction(curve, measured)
+    if contradiction:
+        return Expected(reasons=(contradiction,))
+    return Expected(curve, *_model_limits(model, asked, shares, level.seconds))
+
+
+def too_few(quantile: float, count: int) -> str:
+    """Return that so many calls do not bound a quantile, and how many do."""
+    needed = next(
+        number for number in range(1, 10_000_000, max(1, math.ceil(1 / (1 - quantile)) // 10))
+        if rank_interval(number, quantile, CONFIDENCE)
+    )  # fmt: skip
+    return f"{count:,} calls do not bound p{quantile * 100:g}, about {needed:,} do: replay a longer capture"
+
+
+def _shares(quantile: float, count: int) -> tuple[float, float] | None:
+    """Return the shares between which a quantile of so many calls is."""
+    ranks = rank_interval(count, quantile, CONFIDENCE)
+    return None if ranks is None else (ranks[0] / count, min(ranks[1] / count, 1 - 0.5 / count))
+
+
+def _asked_demand(model: QueueModel, level: ServiceLevel, texts: Mapping[str, str]) -> Demand | None:
+    parts = [part for name, some in model.services.items() if covers(level, texts.get(name, "")) for part in some]
+    return demand(_merged(part for some in model.services.values() for part in some), _merged(parts)) if parts else None
+
+
+def _merged(parts: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the mean and weight of values that are within a few percent of each other: few are quick to sum."""
+    sums: dict[int, tuple[float, float]] = {}
+    for value, weight in parts:
+        place = round(math.log2(max(value, 1e-9)) * _PARTS)
+        total, number = sums.get(place, (0.0, 0.0))
+        sums[place] = (total + value * weight, number + weight)
+    return [(total / number, number) for total, number in sums.values() if number > 0]
+
+
+def _multiples(measured: Sequence[LevelAtLoad]) -> list[float]:
+    return sorted({*_CURVE, *(point.multiple for point in measured)})
+
+
+def _point(model: QueueModel, asked: Demand, shares: tuple[float, float], multiple: float) -> ForecastPoint:
+    servers = model.parallelism
+    if servers.most is None:
+        low: float | None = _service_quantile(asked, shares[0])
+    else:
+        low = response_quantile(model.arrivals, asked, servers.most, multiple, shares[0])
+    high = response_quantile(model.arrivals, asked, servers.least, multiple, shares[1])
+    return ForecastPoint(multiple, low, high)
+
+
+def _service_quantile(asked: Demand, share: float) -> float:
+    total = 0.0
+    for value, part in asked.parts:
+        total += part
+        if total >= share - 1e-12:
+            return value
+    return asked.parts[-1][0]
+
+
+def _model_limits(
+    model: QueueModel, asked: Demand, shares: tuple[float, float], seconds: float
+) -> tuple[float | None, float | None]:
+    """Return up to which multiple the level is met at least and at most, by the model; None: ``MOST_MULTIPLE``."""
+    servers = model.parallelism
+    earliest = greatest_multiple(model.arrivals, asked, servers.least, shares[1], seconds, MOST_MULTIPLE)
+    latest = None
+    if servers.most is not None:
+        latest = greatest_multiple(model.arrivals, asked, servers.most, shares[0], seconds, MOST_MULTIPLE)
+    elif _service_quantile(asked, shares[0]) > seconds:
+        latest = 0.0
+    return (MOST_MULTIPLE if earliest is None else earliest), latest
+
+
+def _contradiction(curve: Sequence[ForecastPoint], measured: Sequence[LevelAtLoad]) -> str:
+    """Return why the model does not describe the target, empty where it does: it must meet what was measured."""
+    for point in measured:
+        expected = next(one for one in curve if abs(one.multiple - point.multiple) <= CLOSE)
+        if expected.low is None:  # its queue grows without end, which a short run sees the beginning of
+            over = point.state is LevelState.MET
+        else:
+            over = point.high is not None and expected.low > point.high * _TOLERANCE
+        under = expected.high is not None and point.low is not None and point.low > expected.high * _TOLERANCE
+        if over or under:
+            low, high = (
+                f"{value:.3g}" if value is not None else "unbounded" for value in (expected.low, expected.high)
+            )
+            return (
+                f"no forecast: at {point.multiple:g}x the model expects {low} to {high} s and {point.value or 0:.3g} s"
+                " were measured, so something else than the number of calls makes the target slow: measure more loads"
+                " with --rates"
+            )
+    return ""

@@ -1,0 +1,129 @@
+"""Makes a forecast from measured traces, or says why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from migverify.workload.forecast.expected import QueueModel, queue_model
+from migverify.workload.forecast.levels import level_forecast
+from migverify.workload.forecast.model import CallTrace, DigestUse, Forecast, MeasuredLoad, Parallelism
+from migverify.workload.forecast.parallelism import LEAST_CALLS, parallelism
+from migverify.workload.forecast.queueing import Arrivals, arrivals_of, stretches_of
+from migverify.workload.replay.latency import Histogram
+
+if TYPE_CHECKING:
+    from migverify.config.settings import ServiceLevel
+
+USES = 3
+"""Digests that are named for using the most of the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastOptions:
+    """What a forecast is asked for. ``parallelism`` is the target's where it is known, None to measure it."""
+
+    levels: Mapping[str, ServiceLevel] = field(default_factory=dict)
+    least_seconds: float = 60.0
+    parallelism: int | None = None
+
+
+def forecast(
+    traces: Sequence[CallTrace], seconds: float, texts: Mapping[str, str], options: ForecastOptions
+) -> Forecast:
+    """Return what traces tell of the target under the captured load and others.
+
+    Parameters
+    ----------
+    traces
+        One for each load that was measured; the first one is the replay's own.
+    seconds
+        What the capture covers, without idle time that was left out.
+    texts
+        Normalized statements by digest.
+    """
+    whole = [trace for trace in traces if trace.multiple is not None and not trace.problems and trace.count]
+    main = next(iter(whole), traces[0])
+    moments = sorted(main.arrivals)
+    arrivals = arrivals_of(moments, seconds)
+    rate = main.count / seconds if seconds > 0 else 0.0
+    reasons = tuple(_reasons(traces, whole, seconds, options))
+    servers = _servers(whole, options) if whole else None
+    model = None if servers is None or reasons else queue_model(whole, main, arrivals, servers)
+    if not reasons and servers is None:
+        reasons = (
+            f"fewer than {LEAST_CALLS} calls ran alone on the target, so what a statement takes without others is not"
+            " known: measure a lighter load with --rates 0.5, or set workload.target_parallelism",
+        )
+    levels = tuple(level_forecast(name, level, traces, model, texts) for name, level in options.levels.items())
+    return Forecast(
+        seconds, rate, arrivals.peak, seconds / stretches_of(seconds), servers,
+        None if model is None else model.utilization(rate), None if model is None else model.utilization(arrivals.peak),
+        tuple(_load(trace) for trace in traces), levels, _uses(main, seconds, texts),
+        (*reasons, *_overload(model, arrivals)),
+    )  # fmt: skip
+
+
+def _servers(whole: Sequence[CallTrace], options: ForecastOptions) -> Parallelism | None:
+    if options.parallelism is not None:
+        return Parallelism(options.parallelism, options.parallelism, given=True)
+    return parallelism(whole)
+
+
+def _reasons(
+    traces: Sequence[CallTrace], whole: Sequence[CallTrace], seconds: float, options: ForecastOptions
+) -> Iterator[str]:
+    if not whole:
+        yield from (traces[0].problems or ("the target answered no call",))
+    if seconds < options.least_seconds:
+        yield (
+            f"the capture covers {seconds:.1f} s, a forecast needs {options.least_seconds:g}: capture longer, or lower"
+            " workload.forecast_seconds"
+        )
+
+
+def _overload(model: QueueModel | None, arrivals: Arrivals) -> Iterator[str]:
+    """Yield that the captured load is more than the target carries: then latency grows for as long as it lasts."""
+    if model is not None and model.utilization(arrivals.peak)[0] >= 1:
+        yield (
+            f"the captured load needs {model.utilization(arrivals.peak)[0]:.2f} of the target in its busiest stretch:"
+            " its queue grows for as long as that lasts, and no latency is expected; give the target more capacity"
+        )
+
+
+def _load(trace: CallTrace) -> MeasuredLoad:
+    own = Histogram()
+    for delay in trace.own:
+        own.add(delay)
+    ends = [begin + service for begin, service in zip(trace.begins, trace.services, strict=True)]
+    seconds = max(ends, default=0) / 1e6
+    delay_at_p99 = own.quantile(0.99)
+    return MeasuredLoad(
+        trace.multiple, trace.count, seconds, trace.count / seconds if seconds else 0.0,
+        sum(trace.services) / 1e6 / seconds if seconds else 0.0, None if delay_at_p99 is None else delay_at_p99 / 1e6,
+        trace.problems,
+    )  # fmt: skip
+
+
+def _uses(trace: CallTrace, seconds: float, texts: Mapping[str, str]) -> tuple[DigestUse, ...]:
+    """Return the digests that keep the target busy the longest, the first one first."""
+    counts, busy = [0] * len(trace.names), [0] * len(trace.names)
+    for place, service in zip(trace.digests, trace.services, strict=True):
+        counts[place] += 1
+        busy[place] += service
+    whole = sum(busy) or 1
+    most = sorted(range(len(trace.names)), key=lambda place: (-busy[place], trace.names[place]))[:USES]
+    return tuple(
+        DigestUse(
+            trace.names[place], texts.get(trace.names[place], ""), busy[place] / whole,
+            counts[place] / seconds if seconds > 0 else 0.0, _peak(trace, place, seconds),
+            busy[place] / counts[place] / 1e6, counts[place],
+        )
+        for place in most
+    )  # fmt: skip
+
+
+def _peak(trace: CallTrace, place: int, seconds: float) -> float:
+    moments = sorted(moment for moment, digest in zip(trace.arrivals, trace.digests, strict=True) if digest == place)
+    return arrivals_of(moments, seconds).peak

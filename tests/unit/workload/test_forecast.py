@@ -1,0 +1,377 @@
+"""The forecast of a target's load: against simulated queues, by its laws, and what it must not claim."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from migverify.config import ServiceLevel
+from migverify.errors import StoreError, UsageError
+from migverify.model import StoredKind
+from migverify.store.open import open_store
+from migverify.workload.forecast.levels import judge_headroom
+from migverify.workload.forecast.make import ForecastOptions, forecast
+from migverify.workload.forecast.model import CallTrace, Forecast, LevelState, Parallelism
+from migverify.workload.forecast.parallelism import parallelism, under_way
+from migverify.workload.forecast.queueing import (
+    Arrivals,
+    Demand,
+    arrivals_of,
+    chance_above,
+    demand,
+    greatest_multiple,
+    response_quantile,
+    waiting_chance,
+)
+from migverify.workload.forecast.steps import parse_rates
+from migverify.workload.forecast.store import load_forecast, write_forecast
+from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.slo import ReplayMeasurement, judge_level
+from migverify.workload.replay.store import RULE
+
+Draw = Callable[[random.Random], float]
+EXPONENTIAL: Draw = lambda rng: rng.expovariate(1.0)  # noqa: E731
+CONSTANT: Draw = lambda _: 1.0  # noqa: E731
+TWO_KINDS: Draw = lambda rng: 0.5 if rng.random() < 0.9 else 5.5  # noqa: E731
+SELECT = "SELECT `a` FROM `t` WHERE `id` = ?"
+
+
+def responses(arrivals: Sequence[float], services: Sequence[float], servers: int) -> list[float]:
+    """Simulate one queue before several servers, first come first served; return the response times."""
+    free = [0.0] * servers
+    found = []
+    for arrival, service in zip(arrivals, services, strict=True):
+        end = max(arrival, heapq.heappop(free)) + service
+        heapq.heappush(free, end)
+        found.append(end - arrival)
+    return found
+
+
+def poisson(rng: random.Random, rate: float, count: int) -> list[float]:
+    moments, now = [], 0.0
+    for _ in range(count):
+        now += rng.expovariate(rate)
+        moments.append(now)
+    return moments
+
+
+def trace(
+    multiple: float | None, moments: Sequence[float], services: Sequence[float], servers: int, *, own: int = 0,
+    names: tuple[str, ...] = ("d",), digests: Sequence[int] | None = None,
+) -> CallTrace:  # fmt: skip
+    """Play a load on a simulated target that works on so many statements at once, at a multiple of its captured pace."""
+    begins = [moment / (multiple or 1.0) for moment in moments]
+    took = [round(one * 1e6) for one in responses(begins, services, servers)]
+    return CallTrace(
+        multiple, [round(one * 1e6) for one in moments], [round(one * 1e6) for one in begins], took, took,
+        digests or [0] * len(took), [own] * len(took), names,
+    )  # fmt: skip
+
+
+def made(traces: Sequence[CallTrace], seconds: float, level: ServiceLevel | None = None, **more: object) -> Forecast:
+    levels = {} if level is None else {"checkout": level}
+    return forecast(traces, seconds, {"d": SELECT}, ForecastOptions(levels, **more))  # type: ignore[arg-type]
+
+
+def limit(seconds: float, **more: object) -> ServiceLevel:
+    return ServiceLevel(writes=0.0, reads=1.0, seconds=seconds, **more)  # type: ignore[arg-type]
+
+
+# --- the queue -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("servers", [1, 2, 8])
+@pytest.mark.parametrize("utilization", [0.5, 0.8])
+@pytest.mark.parametrize(("draw", "variation"), [(EXPONENTIAL, 1.0), (CONSTANT, 0.0), (TWO_KINDS, 2.25)])
+def test_the_model_agrees_with_a_simulated_queue(
+    servers: int, utilization: float, draw: Draw, variation: float
+) -> None:
+    rng = random.Random(servers * 100 + int(utilization * 10))
+    count = 60_000
+    services = [draw(rng) for _ in range(count)]
+    moments = poisson(rng, utilization * servers, count)
+    simulated = sorted(responses(moments, services, servers))
+    model = demand((value, 1.0) for value in services[:5_000])
+    assert model.variation == pytest.approx(variation, abs=0.25)
+    steady = Arrivals(((utilization * servers, 1.0),), 1.0)
+    for quantile in (0.95, 0.99):
+        expected = response_quantile(steady, model, servers, 1.0, quantile)
+        assert expected is not None
+        assert expected == pytest.approx(simulated[int(quantile * count)], rel=0.25)
+
+
+def test_one_exponential_server_is_exact() -> None:
+    model = demand((-math.log(1 - (part + 0.5) / 4000), 1.0) for part in range(4000))
+    expected = response_quantile(Arrivals(((0.7, 1.0),), 1.0), model, 1, 1.0, 0.99)
+    assert expected == pytest.approx(-math.log(0.01) / 0.3, rel=0.02)
+    assert waiting_chance(1, 0.7) == pytest.approx(0.7)
+
+
+LOADS = st.builds(
+    lambda rates, variation: Arrivals(tuple((rate, 1 / len(rates)) for rate in rates), variation),
+    st.lists(st.floats(0.01, 50), min_size=1, max_size=4),
+    st.floats(0, 5),
+)
+DEMANDS = st.lists(st.tuples(st.floats(0.001, 2), st.floats(0.1, 10)), min_size=1, max_size=6).map(demand)
+SERVERS = st.integers(1, 40)
+
+
+@given(LOADS, DEMANDS, SERVERS, st.floats(0.1, 5), st.floats(1, 3), st.floats(0.001, 20))
+def test_a_heavier_load_is_never_faster(
+    load: Arrivals, model: Demand, servers: int, multiple: float, more: float, seconds: float
+) -> None:
+    lighter = chance_above(load, model, servers, multiple, seconds)
+    heavier = chance_above(load, model, servers, multiple * more, seconds)
+    assert 0 <= lighter <= heavier + 1e-9 <= 1 + 1e-6
+    assert chance_above(load, model, servers + 1, multiple, seconds) <= lighter + 1e-9
+    assert chance_above(load, model, servers, multiple, seconds * 2) <= lighter + 1e-9
+
+
+@given(LOADS, DEMANDS, SERVERS, st.floats(0.01, 100))
+def test_another_unit_of_time_changes_nothing(load: Arrivals, model: Demand, servers: int, unit: float) -> None:
+    slower = Arrivals(tuple((rate / unit, share) for rate, share in load.stretches), load.variation)
+    longer = demand((value * unit, share) for value, share in model.parts)
+    here = greatest_multiple(load, model, servers, 0.99, 0.5, 10)
+    there = greatest_multiple(slower, longer, servers, 0.99, 0.5 * unit, 10)
+    assert (here is None) == (there is None)
+    assert here is None or here == pytest.approx(there, abs=1e-3)
+
+
+@given(LOADS, DEMANDS, SERVERS, st.floats(0.01, 5))
+def test_up_to_the_greatest_multiple_the_quantile_is_within_its_limit(
+    load: Arrivals, model: Demand, servers: int, seconds: float
+) -> None:
+    most = greatest_multiple(load, model, servers, 0.95, seconds, 10)
+    if most is not None and most > 0.01:
+        below = response_quantile(load, model, servers, most * 0.99, 0.95)
+        assert below is not None
+        assert below <= seconds * 1.001
+        beyond = response_quantile(load, model, servers, most * 1.01, 0.95)
+        assert beyond is None or beyond >= seconds * 0.999
+
+
+def test_peaks_count_and_not_the_mean_alone() -> None:
+    busy = [number * 10_000 for number in range(1_000)]  # 100 a second in the first ten seconds, 10 after these
+    quiet = [10_000_000 + number * 100_000 for number in range(500)]
+    arrivals = arrivals_of(busy + quiet, 60.0)
+    assert arrivals.peak == pytest.approx(100, rel=0.01)
+    assert sum(share for _, share in arrivals.stretches) == pytest.approx(1)
+    assert arrivals.variation < 0.01  # evenly spaced within each stretch
+    model = demand([(0.05, 1.0)])
+    alone = Arrivals(((1_500 / 60, 1.0),), arrivals.variation)
+    assert greatest_multiple(alone, model, 6, 0.99, 0.2, 10) == pytest.approx(6 / 0.05 / 25, rel=0.05)
+    assert greatest_multiple(arrivals, model, 6, 0.99, 0.2, 10) == pytest.approx(6 / 0.05 / 100, rel=0.05)
+
+
+# --- how many at once ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("servers", [1, 2, 4, 8])
+def test_bounds_of_parallelism_hold_the_true_number(servers: int) -> None:
+    rng = random.Random(servers)
+    moments = poisson(rng, 0.75 * servers / 0.05, 20_000)
+    services = [0.05 * rng.uniform(0.8, 1.2) for _ in moments]
+    quiet = poisson(rng, 0.2 / 0.05, 500)
+    lighter = trace(0.5, quiet, [0.05 * rng.uniform(0.8, 1.2) for _ in quiet], servers)
+    bounds = parallelism([lighter, trace(1.0, moments, services, servers)])
+    assert bounds is not None
+    assert bounds.least <= servers
+    assert bounds.most is not None
+    assert servers <= bounds.most <= 2 * servers + 1
+
+
+def test_a_light_load_gives_no_upper_bound_and_too_few_calls_no_bound_at_all() -> None:
+    moments = [number * 0.1 for number in range(1_000)]
+    bounds = parallelism([trace(1.0, moments, [0.05] * 1_000, 4)])
+    assert bounds == Parallelism(1, None)
+    assert parallelism([trace(1.0, moments[:20], [0.05] * 20, 4)]) is None
+
+
+def test_calls_under_way() -> None:
+    one = trace(1.0, [0.0, 0.1, 0.2, 1.0], [0.5, 0.5, 0.1, 0.1], 10)
+    assert under_way(one) == [1, 2, 3, 1]
+
+
+# --- levels ----------------------------------------------------------------------------------------------------
+
+
+def even(rate: float, seconds: float) -> list[float]:
+    return [number / rate for number in range(int(rate * seconds))]
+
+
+def test_a_level_that_is_missed_at_1_3x_alone_is_found() -> None:
+    moments, services = even(85.0, 60.0), [0.01] * 5_100
+    loads = [trace(multiple, moments, services, 1) for multiple in (1.0, 1.3)]
+    result = made(loads, 60.0, limit(0.2, headroom=1.3))
+    (level,) = result.levels
+    assert (level.captured, level.at_headroom) == (LevelState.MET, LevelState.MISSED)
+    assert level.limit.latest_measured
+    assert level.limit.latest == 1.3
+    assert level.limit.earliest is not None
+    assert 1.0 <= level.limit.earliest < 1.3
+    (judged,) = judge_headroom(result)
+    assert (judged.name, judged.met) == ("checkout at 1.3x", False)
+    assert "at 1.3x the captured load, not below 0.2 s" in judged.reasons[0]
+
+
+def test_headroom_that_was_not_measured_is_not_known_and_the_forecast_says_where_to_look() -> None:
+    moments, services = even(85.0, 60.0), [0.01] * 5_100
+    result = made([trace(1.0, moments, services, 1)], 60.0, limit(0.2, headroom=1.3), parallelism=1)
+    (level,) = result.levels
+    assert (level.captured, level.at_headroom) == (LevelState.MET, LevelState.NOT_KNOWN)
+    assert not level.limit.latest_measured
+    assert level.limit.latest == pytest.approx(1 / 0.85, rel=0.05)
+    (judged,) = judge_headroom(result)
+    assert judged.met is None
+    assert "--rates 1.3" in judged.reasons[0]
+    assert any("forecast: the level is missed beyond 1.1" in reason for reason in judged.reasons)
+    assert result.utilization == pytest.approx((0.85, 0.85), rel=0.02)
+
+
+def test_a_heavier_load_that_was_measured_proves_the_headroom() -> None:
+    moments, services = even(40.0, 60.0), [0.01] * 2_400
+    result = made([trace(multiple, moments, services, 1) for multiple in (1.0, 2.0)], 60.0, limit(0.2, headroom=1.3))
+    (level,) = result.levels
+    assert (level.captured, level.at_headroom) == (LevelState.MET, LevelState.MET)
+
+
+def test_single_slow_calls_raise_no_alarm() -> None:
+    """A first execution of each statement, and a garbage collection that stops the target once."""
+    rng = random.Random(3)
+    moments = even(20.0, 60.0)
+    services = [0.01 * rng.uniform(0.9, 1.1) for _ in moments]
+    services[0] = services[1] = 3.0
+    services[600] = 2.0
+    (level,) = made([trace(1.0, moments, services, 16)], 60.0, limit(0.5)).levels
+    assert level.captured is LevelState.MET
+    few = made([trace(1.0, moments[:60], services[:60], 16)], 60.0, limit(0.5)).levels[0]
+    assert few.captured is LevelState.NOT_KNOWN  # 60 calls say nothing of p99, neither well nor ill
+    assert "60 calls do not bound p99" in few.measured[0].reasons[0]
+
+
+def test_few_slow_calls_are_no_miss_of_a_service_level() -> None:
+    latency = Histogram()
+    latency.add(5_000, 58)
+    latency.add(3_000_000, 2)
+    result = judge_level("checkout", limit(0.5), ReplayMeasurement(0, 60, 10.0, latency))
+    assert result.met is None
+    assert "too few" in result.reasons[0]
+    latency.add(3_000_000, 40)
+    assert judge_level("checkout", limit(0.5), ReplayMeasurement(0, 100, 10.0, latency)).met is False
+
+
+def test_a_level_of_one_kind_of_statement() -> None:
+    moments = even(20.0, 120.0)
+    digests = [number % 2 for number in range(len(moments))]
+    services = [0.01 if digest else 0.4 for digest in digests]
+    asked = trace(1.0, moments, services, 16, names=("d", "e"), digests=digests)
+    levels = {
+        "slow": limit(0.2, statements="select `a`*"), "fast": limit(0.2, statements="*FROM `u`*"), "all": limit(0.2),
+    }  # fmt: skip
+    result = forecast([asked], 120.0, {"d": SELECT, "e": "SELECT 1 FROM `u`"}, ForecastOptions(levels))
+    states = {level.name: level.captured for level in result.levels}
+    assert states == {"slow": LevelState.MISSED, "fast": LevelState.MET, "all": LevelState.MISSED}
+    assert [use.digest for use in result.uses] == ["d", "e"]
+    assert result.uses[0].share == pytest.approx(40 / 41, rel=0.01)
+    assert result.uses[0].rate == pytest.approx(10, rel=0.01)
+
+
+# --- what is not known -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "seconds", "said"),
+    [
+        ({"multiple": None, "problems": ("at pace fast the target was not asked at the captured pace",)}, 60.0, "pace"),
+        ({"problems": ("the run was resumed",)}, 60.0, "resumed"),
+        ({}, 20.0, "covers 20.0 s"),
+    ],
+)
+def test_nothing_is_claimed_of_a_load_that_was_not_there(
+    change: dict[str, object], seconds: float, said: str
+) -> None:
+    good = trace(1.0, even(85.0, 60.0), [0.01] * 5_100, 1)
+    result = made([replace(good, **change)], seconds, limit(0.2, headroom=1.3))  # type: ignore[arg-type]
+    assert any(said in reason for reason in result.reasons)
+    (level,) = result.levels
+    assert level.at_headroom is LevelState.NOT_KNOWN
+    assert level.curve == ()
+    assert level.captured is (LevelState.MET if not change else LevelState.NOT_KNOWN)
+
+
+def test_a_replay_that_held_calls_back_itself_proves_nothing() -> None:
+    held = trace(1.0, even(85.0, 60.0), [0.01] * 5_100, 1, own=100_000)
+    (level,) = made([held], 60.0, limit(0.2)).levels
+    assert level.captured is LevelState.NOT_KNOWN
+    assert "the replay itself held calls back" in level.measured[0].reasons[0]
+    assert level.curve == ()
+
+
+def test_an_overloaded_target_is_said_to_be() -> None:
+    moments, services = even(120.0, 60.0), [0.01] * 7_200
+    result = made([trace(1.0, moments, services, 1)], 60.0, limit(0.2), parallelism=1)
+    assert result.levels[0].captured is LevelState.MISSED  # as measured
+    assert any("grows" in reason for reason in result.reasons)
+
+
+def test_a_model_that_does_not_meet_the_measurement_expects_nothing() -> None:
+    """The target is slow all at once for a reason of its own: no number of servers explains it."""
+    moments = even(10.0, 120.0)
+    good = trace(1.0, moments, [0.01] * len(moments), 4)
+    slow = [3_000_000 if place % 10 == 0 else took for place, took in enumerate(good.latencies)]
+    (level,) = made([replace(good, latencies=slow)], 120.0, limit(0.2)).levels
+    assert level.curve == ()
+    assert "no forecast" in level.reasons[0]
+    assert level.captured is LevelState.MISSED
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from([1, 2, 5]), st.floats(0.1, 1.2))
+def test_a_forecast_survives_its_json_and_never_claims_what_was_not_measured(
+    seed: int, servers: int, utilization: float
+) -> None:
+    rng = random.Random(seed)
+    moments = poisson(rng, utilization * servers / 0.02, 1_500)
+    services = [rng.expovariate(1 / 0.02) for _ in moments]
+    result = made([trace(1.0, moments, services, servers)], moments[-1], limit(0.3, headroom=2.0), least_seconds=1.0)
+    assert Forecast.from_json(result.as_json()) == result
+    (level,) = result.levels
+    assert level.at_headroom in (LevelState.NOT_KNOWN, LevelState.MISSED)
+    if level.at_headroom is LevelState.MISSED:
+        assert level.captured is LevelState.MISSED
+    highs = [point.high for point in level.curve if point.high is not None]
+    assert highs == sorted(highs)
+    if level.limit.earliest is not None and level.limit.latest is not None:
+        assert level.limit.earliest <= level.limit.latest
+
+
+# --- options and the store -------------------------------------------------------------------------------------
+
+
+def test_rates() -> None:
+    assert parse_rates("2,1,x1.3,2") == (1.0, 1.3, 2.0)
+    for text in ("", "fast", "0", "1;2", "-1", "nan", "101"):
+        with pytest.raises(UsageError, match="--rates"):
+            parse_rates(text)
+
+
+def test_a_forecast_is_in_the_store_beside_its_run(tmp_path: Path) -> None:
+    result = made([trace(1.0, even(85.0, 60.0), [0.01] * 5_100, 1)], 60.0, limit(0.2, headroom=1.3))
+    with closing(open_store(f"sqlite:///{tmp_path}/s.db")) as store:
+        run = store.start_run("workload replay c", "h", {"kind": "replay"}, {}, kind=StoredKind.REPLAY)
+        assert load_forecast(store, run) is None
+        write_forecast(store, run, result)
+        assert load_forecast(store, run) == result
+        other = store.start_run("workload replay c", "h", {"kind": "replay"}, {}, kind=StoredKind.REPLAY)
+        store.add_window(other, RULE, {"window": "forecast", "state": "done", "forecast": {"rate": 1}}, [])
+        with pytest.raises(StoreError, match="forecast"):
+            load_forecast(store, other)
