@@ -230,7 +230,7 @@ def _steps(
     from migverify.workload.forecast.steps import measure
 
     def on_step(rate: float) -> None:
-        line.clear()
+        line.restart()
         if not quiet:
             say(f"asking the target alone at {rate:g}x the captured load")
 
@@ -298,6 +298,11 @@ class ReplayLine(LiveLine):
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
+        self._ended = 0
+
+    def restart(self) -> None:
+        """Forget the calls of the load before."""
+        self.clear()
         self._ended = 0
 
     def planned(self, statements: int) -> None:

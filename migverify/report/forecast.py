@@ -28,10 +28,10 @@ _CHART_NOTE = (
 )
 _USE_COLUMNS = (
     TableColumn("Statement"), TableColumn("Busy time", number=True), TableColumn("Calls/s", number=True),
-    TableColumn("Busiest", number=True), TableColumn("Mean", number=True), TableColumn("Calls", number=True),
+    TableColumn("Peak calls/s", number=True), TableColumn("Mean", number=True), TableColumn("Calls", number=True),
 )  # fmt: skip
 _LOAD_COLUMNS = (
-    TableColumn("Load", number=True), TableColumn("Calls", number=True), TableColumn("Calls/s", number=True),
+    TableColumn("Load"), TableColumn("Calls", number=True), TableColumn("Calls/s", number=True),
     TableColumn("Under way", number=True), TableColumn("Held back, p99", number=True), TableColumn("Not usable"),
 )  # fmt: skip
 
@@ -43,13 +43,13 @@ def forecast_section(forecast: Forecast | None) -> Section | None:
     blocks: list[Block] = [Lines(forecast.reasons, "not known", style="reasons"), FactList(tuple(_facts(forecast)))]
     if len(forecast.loads) > 1 or forecast.loads[0].problems:
         rows = tuple(map(_load_row, forecast.loads))
-        blocks.append(Table(_LOAD_COLUMNS, rows, "measured loads, target", named=0))
+        blocks.append(Table(_LOAD_COLUMNS, rows, "Loads that were measured on the target", named=0))
     rows = tuple(
         (TableCell(use.text or use.digest, code=True), percent(use.share), f"{use.rate:,.3g}", f"{use.peak:,.3g}",
          seconds_text(use.mean), f"{use.calls:,}")
         for use in forecast.uses
     )  # fmt: skip
-    blocks.append(Table(_USE_COLUMNS, rows, "statements that use the most of the target", style="digests", named=0))
+    blocks.append(Table(_USE_COLUMNS, rows, "Statements that use the most of the target", style="digests", named=0))
     for level in forecast.levels:
         blocks += _level(level)
     if not forecast.levels:
@@ -115,10 +115,10 @@ def _load_row(load: MeasuredLoad) -> Row:
 
 def _level(level: LevelForecast) -> Iterator[Block]:
     name = f"p{level.quantile * 100:g}"
-    of = f" of {level.statements}" if level.statements else ""
+    of = f" of statements {level.statements}" if level.statements else ""
     yield Lines(tuple(level_lines(level)), f"service level {level.name}: {name}{of} below {level.seconds:g} s")
     columns = (
-        TableColumn("Load", number=True), TableColumn("Calls", number=True), TableColumn(name, number=True),
+        TableColumn("Load"), TableColumn("Calls", number=True), TableColumn(name, number=True),
         TableColumn("95 % interval", number=True), TableColumn("State"), TableColumn("Forecast", number=True),
     )  # fmt: skip
     points = {point.multiple: point for point in level.curve}

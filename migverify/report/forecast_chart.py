@@ -41,10 +41,11 @@ def load_chart(level: LevelForecast) -> Markup:
     if not points:
         return Markup("")
     scale = _scale(level)
-    title = f"p{level.quantile * 100:g} over the load, limit {level.seconds:g} s: " + "; ".join(
+    name = f"p{level.quantile * 100:g}"
+    title = f"{name} over the load, limit {level.seconds:g} s: " + "; ".join(
         f"{point.multiple:g}x {point.value:.3g} s {point.state.value}" for point in points
     )
-    parts = Markup("").join((*_axes(scale), *_band(level, scale), *_limit(level, scale), *_points(level, scale)))
+    parts = Markup("").join((*_axes(scale, name), *_band(level, scale), *_limit(level, scale), *_points(level, scale)))
     return Markup(
         '<svg class="load" viewBox="0 0 {w} {h}" role="img" aria-label="{title}"><title>{title}</title>{parts}</svg>'
     ).format(w=_WIDTH, h=_HEIGHT, title=title, parts=parts)
@@ -60,18 +61,18 @@ def _scale(level: LevelForecast) -> _Scale:
     return _Scale(min(10.0, max(loads)), math.floor(low * 2) / 2, math.ceil(high * 2) / 2)
 
 
-def _axes(scale: _Scale) -> Iterator[Markup]:
-    for power, name in _POWERS:
+def _axes(scale: _Scale, name: str) -> Iterator[Markup]:
+    for power, words in _POWERS:
         if scale.low - 1e-9 <= power <= scale.high + 1e-9:
             y = scale.y(10.0**power)
             yield _line("grid", _LEFT, y, _WIDTH - _RIGHT, y)
-            yield _text(_LEFT - 6, y + 4, name, "end")
+            yield _text(_LEFT - 6, y + 4, words, "end")
     step = 0.25 if scale.most <= 2 else 0.5 if scale.most <= 4 else 1.0
     for number in range(int(scale.most / step) + 1):
         x = scale.x(number * step)
         yield _line("grid", x, _TOP, x, _HEIGHT - _BOTTOM)
-        yield _text(x, _HEIGHT - _BOTTOM + 16, f"{number * step:g}x", "middle")
-    yield _text((_LEFT + _WIDTH) / 2, _HEIGHT - 6, "multiple of the captured load", "middle")
+        yield _text(x, _HEIGHT - _BOTTOM + 16, f"{number * step:g}x", "end" if x > _WIDTH - 30 else "middle")
+    yield _text((_LEFT + _WIDTH) / 2, _HEIGHT - 6, f"{name} by multiple of the captured load", "middle")
 
 
 def _band(level: LevelForecast, scale: _Scale) -> Iterator[Markup]:

@@ -78,7 +78,7 @@ def _latency_table(data: ReplayFacts) -> Table:
     note = (
         f"Of {amount(len(timed), 'digest')}, those that kept the target busy the longest; each with its 95 % interval."
     )
-    return Table(columns, rows, "latency of digests", note, style="digests", named=0, text_rows=_TEXT_TIMED)
+    return Table(columns, rows, "Latency of digests", note, style="digests", named=0, text_rows=_TEXT_TIMED)
 
 
 def _quantile_cell(tally: DigestTally, side: str, share: float) -> TableCell:

@@ -189,12 +189,10 @@ def _contradiction(curve: Sequence[ForecastPoint], measured: Sequence[LevelAtLoa
             over = point.high is not None and expected.low > point.high * _TOLERANCE
         under = expected.high is not None and point.low is not None and point.low > expected.high * _TOLERANCE
         if over or under:
-            low, high = (
-                f"{value:.3g}" if value is not None else "unbounded" for value in (expected.low, expected.high)
-            )
+            low, high = ("no limit" if one is None else f"{one:.3g} s" for one in (expected.low, expected.high))
             return (
-                f"no forecast: at {point.multiple:g}x the model expects {low} to {high} s and {point.value or 0:.3g} s"
-                " were measured, so something else than the number of calls makes the target slow: measure more loads"
-                " with --rates"
+                f"no forecast: at {point.multiple:g}x the model expects {low} to {high}, {point.value or 0:.3g} s were"
+                " measured; its statements do not share one queue with the others, or something else than the number"
+                " of calls makes them slow: measure more loads with --rates"
             )
     return ""

@@ -140,14 +140,14 @@ def _nearest(measured: Sequence[LevelAtLoad], multiple: float) -> LevelAtLoad | 
 def _headroom_reasons(level: LevelForecast, forecast: Forecast) -> Iterator[str]:
     name = f"p{level.quantile * 100:g}"
     if level.at_headroom is LevelState.MISSED:
-        point = next(point for point in level.measured if point.state is LevelState.MISSED)
-        value = f"{name} is {point.value or 0:.3f} s"
-        yield f"{value} at {point.multiple:g}x the captured load, not below {level.seconds:g} s"
+        missed = next(point for point in level.measured if point.state is LevelState.MISSED)
+        value = f"{name} is {missed.value or 0:.3f} s"
+        yield f"{value} at {missed.multiple:g}x the captured load, not below {level.seconds:g} s"
     elif level.at_headroom is LevelState.NOT_KNOWN:
         headroom = level.headroom or 1.0
         point = _nearest(level.measured, headroom)
         if point is not None and abs(point.multiple - headroom) <= CLOSE:
-            yield from point.reasons
+            yield from point.reasons or ("a lighter load missed the level and a heavier one met it: measure again",)
             return
         yield (
             f"{headroom:g}x the captured load was not measured: replay with --rates {headroom:g}, or with writes on"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from migverify.workload.forecast.expected import QueueModel, queue_model
 from migverify.workload.forecast.levels import level_forecast
 from migverify.workload.forecast.model import CallTrace, DigestUse, Forecast, MeasuredLoad, Parallelism
-from migverify.workload.forecast.parallelism import LEAST_CALLS, parallelism
+from migverify.workload.forecast.parallelism import LEAST_CALLS, parallelism, without_queue
 from migverify.workload.forecast.queueing import Arrivals, arrivals_of, stretches_of
 from migverify.workload.replay.latency import Histogram
 
@@ -60,7 +61,8 @@ def forecast(
     return Forecast(
         seconds, rate, arrivals.peak, seconds / stretches_of(seconds), servers,
         None if model is None else model.utilization(rate), None if model is None else model.utilization(arrivals.peak),
-        tuple(_load(trace) for trace in traces), levels, _uses(main, seconds, texts),
+        tuple(_load(trace) for trace in sorted(traces, key=lambda trace: trace.multiple or 0.0)), levels,
+        _uses(main, seconds, texts, servers),
         (*reasons, *_overload(model, arrivals)),
     )  # fmt: skip
 
@@ -106,19 +108,33 @@ def _load(trace: CallTrace) -> MeasuredLoad:
     )  # fmt: skip
 
 
-def _uses(trace: CallTrace, seconds: float, texts: Mapping[str, str]) -> tuple[DigestUse, ...]:
-    """Return the digests that keep the target busy the longest, the first one first."""
-    counts, busy = [0] * len(trace.names), [0] * len(trace.names)
-    for place, service in zip(trace.digests, trace.services, strict=True):
+def _uses(
+    trace: CallTrace, seconds: float, texts: Mapping[str, str], servers: Parallelism | None
+) -> tuple[DigestUse, ...]:
+    """Return the digests that keep the target busy the longest, the first one first.
+
+    The mean is of calls that met no queue, where it is known which: what others make a call wait is not its use.
+    """
+    free = [True] * trace.count if servers is None else without_queue(trace, servers.least)
+    counts, every, unqueued = (Counter[int]() for _ in range(3))
+    totals = Counter[int]()
+    for place, service, is_free in zip(trace.digests, trace.services, free, strict=True):
         counts[place] += 1
-        busy[place] += service
-    whole = sum(busy) or 1
-    most = sorted(range(len(trace.names)), key=lambda place: (-busy[place], trace.names[place]))[:USES]
+        every[place] += service
+        if is_free:
+            unqueued[place] += 1
+            totals[place] += service
+    means = {
+        place: totals[place] / unqueued[place] if unqueued[place] else every[place] / counts[place] for place in counts
+    }
+    busy = {place: counts[place] * means[place] for place in counts}
+    whole = sum(busy.values()) or 1
+    most = sorted(busy, key=lambda place: (-busy[place], trace.names[place]))[:USES]
     return tuple(
         DigestUse(
             trace.names[place], texts.get(trace.names[place], ""), busy[place] / whole,
             counts[place] / seconds if seconds > 0 else 0.0, _peak(trace, place, seconds),
-            busy[place] / counts[place] / 1e6, counts[place],
+            means[place] / 1e6, counts[place],
         )
         for place in most
     )  # fmt: skip

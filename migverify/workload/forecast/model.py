@@ -125,7 +125,10 @@ class LevelForecast:
 
 @dataclass(frozen=True, slots=True)
 class DigestUse:
-    """How much of the target's busy time one digest takes. ``rate`` and ``peak`` are calls a second as captured."""
+    """How much of the target's busy time one digest takes: its calls times the mean of those that met no queue.
+
+    ``rate`` and ``peak`` are calls a second as captured.
+    """
 
     digest: str
     text: str

@@ -40,16 +40,22 @@ def read_trace(run: RunFile, pace: Pace, result: ReplayResult) -> CallTrace:
 
     Raises PlanError: the run file is damaged.
     """
-    multiple = pace.factor if pace.kind is PaceKind.TIMED else None
-    calls = sorted(_timed_calls(run, pace), key=lambda call: call.begin)
-    names = tuple(sorted({call.digest for call in calls}))
-    places = {name: place for place, name in enumerate(names)}
-    return CallTrace(
-        multiple, array("q", (call.arrival for call in calls)), array("q", (call.begin for call in calls)),
-        array("q", (call.service for call in calls)), array("q", (call.latency for call in calls)),
-        array("q", (places[call.digest] for call in calls)), array("q", (call.own for call in calls)), names,
-        tuple(_problems(run, result, pace, calls)),
+    columns: tuple[array[int], ...] = tuple(array("q") for _ in range(6))
+    places: dict[str, int] = {}
+    failed = 0
+    for call in _timed_calls(run, pace):
+        place = places.setdefault(call.digest, len(places))
+        row = (call.arrival, call.begin, call.service, call.latency, place, call.own)
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+        failed += call.failed
+    order = sorted(range(len(columns[1])), key=columns[1].__getitem__)
+    arrivals, begins, services, latencies, digests, own = (
+        array("q", (column[at] for at in order)) for column in columns
     )  # fmt: skip
+    multiple = pace.factor if pace.kind is PaceKind.TIMED else None
+    problems = tuple(_problems(run, result, pace, len(begins), failed))
+    return CallTrace(multiple, arrivals, begins, services, latencies, digests, own, tuple(places), problems)
 
 
 def _timed_calls(run: RunFile, pace: Pace) -> Iterator[_TimedCall]:
@@ -76,7 +82,7 @@ def _timed_calls(run: RunFile, pace: Pace) -> Iterator[_TimedCall]:
         )
 
 
-def _problems(run: RunFile, result: ReplayResult, pace: Pace, calls: list[_TimedCall]) -> Iterator[str]:
+def _problems(run: RunFile, result: ReplayResult, pace: Pace, calls: int, failed: int) -> Iterator[str]:
     """Yield why the calls of a replay do not show the captured load."""
     plan = result.plan
     if pace.kind is not PaceKind.TIMED:
@@ -96,9 +102,8 @@ def _problems(run: RunFile, result: ReplayResult, pace: Pace, calls: list[_Timed
             f"{skipped:,} of {loading:,} captured statements were not asked, so the load was lighter than captured:"
             " replay with --writes on marked clones, or capture what is missing"
         )
-    failed = sum(call.failed for call in calls)
-    if failed > _MOST_MISSING * len(calls):
-        yield f"the target refused {failed:,} of {len(calls):,} calls, and an error is no work: fix these first"
+    if failed > _MOST_MISSING * calls:
+        yield f"the target refused {failed:,} of {calls:,} calls, and an error is no work: fix these first"
 
 
 def _unasked(run: RunFile) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def trace(
     multiple: float | None, moments: Sequence[float], services: Sequence[float], servers: int, *, own: int = 0,
     names: tuple[str, ...] = ("d",), digests: Sequence[int] | None = None,
 ) -> CallTrace:  # fmt: skip
-    """Play a load on a simulated target that works on so many statements at once, at a multiple of its captured pace."""
+    """Play a load, at a multiple of its pace, on a simulated target that works on so many statements at once."""
     begins = [moment / (multiple or 1.0) for moment in moments]
     took = [round(one * 1e6) for one in responses(begins, services, servers)]
     return CallTrace(
@@ -296,9 +296,7 @@ def test_a_level_of_one_kind_of_statement() -> None:
         ({}, 20.0, "covers 20.0 s"),
     ],
 )
-def test_nothing_is_claimed_of_a_load_that_was_not_there(
-    change: dict[str, object], seconds: float, said: str
-) -> None:
+def test_nothing_is_claimed_of_a_load_that_was_not_there(change: dict[str, object], seconds: float, said: str) -> None:
     good = trace(1.0, even(85.0, 60.0), [0.01] * 5_100, 1)
     result = made([replace(good, **change)], seconds, limit(0.2, headroom=1.3))  # type: ignore[arg-type]
     assert any(said in reason for reason in result.reasons)
