@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from migverify.config.settings import ServiceLevel, WorkloadSettings
     from migverify.store.results import ResultStore
     from migverify.workload.catalogue.waivers import Waiver
-    from migverify.workload.forecast.model import CallTrace, Forecast
+    from migverify.workload.forecast.model import CallTrace, LoadForecast
     from migverify.workload.replay.connections import EngineOptions
     from migverify.workload.replay.plan import CallSelection, ColumnReader, ReplayPlan
     from migverify.workload.replay.run import ReplayResult
@@ -241,7 +241,7 @@ def conclude(
     store.finish_run(run_id, found.verdict, {"seconds": result.seconds, "reasons": list(found.reasons)})
 
 
-def _forecast(setup: ReplaySetup, result: ReplayResult, steps: Sequence[CallTrace]) -> Forecast:
+def _forecast(setup: ReplaySetup, result: ReplayResult, steps: Sequence[CallTrace]) -> LoadForecast:
     from migverify.workload.forecast.make import ForecastOptions, forecast
     from migverify.workload.forecast.steps import trace_of
 

@@ -10,10 +10,10 @@ from migverify.report.figures import amount, duration
 from migverify.report.forecast_chart import load_chart
 from migverify.report.model import Block, Chart, Fact, FactList, Lines, Row, Section, Table, TableCell, TableColumn
 from migverify.workload.forecast.model import (
-    Forecast,
     LevelAtLoad,
     LevelForecast,
     LevelState,
+    LoadForecast,
     LoadLimit,
     MeasuredLoad,
     Parallelism,
@@ -36,7 +36,7 @@ _LOAD_COLUMNS = (
 )  # fmt: skip
 
 
-def forecast_section(forecast: Forecast | None) -> Section | None:
+def forecast_section(forecast: LoadForecast | None) -> Section | None:
     """Return what is known of the load; None where the run has no forecast."""
     if forecast is None:
         return None
@@ -78,7 +78,7 @@ def interval_text(low: float | None, high: float | None) -> str:
     return f"{seconds_text(low)} or more" if high is None else f"{seconds_text(low)} to {seconds_text(high)}"
 
 
-def _facts(forecast: Forecast) -> Iterator[Fact]:
+def _facts(forecast: LoadForecast) -> Iterator[Fact]:
     yield Fact("captured load", f"{forecast.rate:,.3g} calls/s in {duration(forecast.seconds)},"
                                 f" {forecast.peak:,.3g}/s in the busiest {duration(forecast.stretch)}")  # fmt: skip
     if forecast.parallelism is not None:
@@ -163,7 +163,7 @@ def _multiple(value: float, *, measured: bool) -> str:
     return f"{value:.3g}x ({'measured' if measured else 'forecast'})"
 
 
-def forecast_metrics(forecast: Forecast | None) -> Iterator[Metric]:
+def forecast_metrics(forecast: LoadForecast | None) -> Iterator[Metric]:
     """Yield the metrics of a forecast; none where the run has none."""
     if forecast is None:
         return

@@ -14,7 +14,7 @@ from migverify.model import RunInfo, Verdict
 from migverify.report.model import Fact, ReportOptions
 from migverify.report.run_facts import RunFacts, run_facts
 from migverify.store.results import ResultStore
-from migverify.workload.forecast.model import Forecast
+from migverify.workload.forecast.model import LoadForecast
 from migverify.workload.forecast.store import load_forecast
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.render import masked
@@ -70,7 +70,7 @@ class ReplayFacts:
     lag: Histogram
     trend: Mapping[str, Any]
     facts: tuple[Fact, ...]
-    forecast: Forecast | None = None
+    forecast: LoadForecast | None = None
 
 
 def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, listed: int = LISTED) -> ReplayFacts:

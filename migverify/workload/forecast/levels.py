@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from migverify.workload.forecast.expected import CLOSE, Expected, QueueModel, expect, too_few
-from migverify.workload.forecast.model import CallTrace, Forecast, LevelAtLoad, LevelForecast, LevelState, LoadLimit
+from migverify.workload.forecast.expectation import CLOSE, ModelExpectation, QueueModel, expect, too_few
+from migverify.workload.forecast.model import CallTrace, LevelAtLoad, LevelForecast, LevelState, LoadForecast, LoadLimit
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.slo import CONFIDENCE, SloResult, covers
 from migverify.workload.replay.statistics import QuantileEstimate, quantile_estimate
@@ -32,7 +32,7 @@ def level_forecast(
         key=lambda point: point.multiple,
     ))  # fmt: skip
     usable = [point for point in measured if not point.invalid]
-    expected = expect(model, level, texts, usable) if model is not None and usable else Expected()
+    expected = expect(model, level, texts, usable) if model is not None and usable else ModelExpectation()
     limit = _limit(measured, expected)
     headroom = level.headroom
     return LevelForecast(
@@ -101,7 +101,7 @@ def _own_delay(own: Histogram, level: ServiceLevel) -> Iterator[str]:
         )
 
 
-def _limit(measured: Sequence[LevelAtLoad], expected: Expected) -> LoadLimit:
+def _limit(measured: Sequence[LevelAtLoad], expected: ModelExpectation) -> LoadLimit:
     """Return the limit of both; what was measured wins over what was expected."""
     met = max((point.multiple for point in measured if point.state is LevelState.MET), default=None)
     missed = min((point.multiple for point in measured if point.state is LevelState.MISSED), default=None)
@@ -118,7 +118,7 @@ def _limit(measured: Sequence[LevelAtLoad], expected: Expected) -> LoadLimit:
     )  # fmt: skip
 
 
-def judge_headroom(forecast: Forecast) -> list[SloResult]:
+def judge_headroom(forecast: LoadForecast) -> list[SloResult]:
     """Return whether levels that ask for headroom have it, as measured."""
     results = []
     for level in forecast.levels:
@@ -137,7 +137,7 @@ def _nearest(measured: Sequence[LevelAtLoad], multiple: float) -> LevelAtLoad | 
     return min(measured, key=lambda point: abs(point.multiple - multiple), default=None)
 
 
-def _headroom_reasons(level: LevelForecast, forecast: Forecast) -> Iterator[str]:
+def _headroom_reasons(level: LevelForecast, forecast: LoadForecast) -> Iterator[str]:
     name = f"p{level.quantile * 100:g}"
     if level.at_headroom is LevelState.MISSED:
         missed = next(point for point in level.measured if point.state is LevelState.MISSED)

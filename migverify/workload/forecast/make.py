@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from migverify.workload.forecast.expected import QueueModel, queue_model
+from migverify.workload.forecast.expectation import QueueModel, queue_model
 from migverify.workload.forecast.levels import level_forecast
-from migverify.workload.forecast.model import CallTrace, DigestUse, Forecast, MeasuredLoad, Parallelism
+from migverify.workload.forecast.model import CallTrace, DigestUse, LoadForecast, MeasuredLoad, Parallelism
 from migverify.workload.forecast.parallelism import LEAST_CALLS, parallelism, without_queue
 from migverify.workload.forecast.queueing import Arrivals, arrivals_of, stretches_of
 from migverify.workload.replay.latency import Histogram
@@ -32,7 +32,7 @@ class ForecastOptions:
 
 def forecast(
     traces: Sequence[CallTrace], seconds: float, texts: Mapping[str, str], options: ForecastOptions
-) -> Forecast:
+) -> LoadForecast:
     """Return what traces tell of the target under the captured load and others.
 
     Parameters
@@ -58,7 +58,7 @@ def forecast(
             " known: measure a lighter load with --rates 0.5, or set workload.target_parallelism",
         )
     levels = tuple(level_forecast(name, level, traces, model, texts) for name, level in options.levels.items())
-    return Forecast(
+    return LoadForecast(
         seconds, rate, arrivals.peak, seconds / stretches_of(seconds), servers,
         None if model is None else model.utilization(rate), None if model is None else model.utilization(arrivals.peak),
         tuple(_load(trace) for trace in sorted(traces, key=lambda trace: trace.multiple or 0.0)), levels,

@@ -162,7 +162,7 @@ class Parallelism:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class LoadForecast:
     """What a run tells of the target's load. ``reasons`` say what is not known of it, and what to do about that.
 
     ``rate`` and ``peak`` are calls a second as captured, of all the time and of its busiest ``stretch`` seconds.
@@ -186,6 +186,6 @@ class Forecast:
         return dict(encode(self))
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> Forecast:
+    def from_json(cls, body: Mapping[str, Any]) -> LoadForecast:
         """Read what ``as_json`` wrote; raises ValueError where it is something else."""
         return decode(cls, body)

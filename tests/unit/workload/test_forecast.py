@@ -20,7 +20,7 @@ from migverify.model import StoredKind
 from migverify.store.open import open_store
 from migverify.workload.forecast.levels import judge_headroom
 from migverify.workload.forecast.make import ForecastOptions, forecast
-from migverify.workload.forecast.model import CallTrace, Forecast, LevelState, Parallelism
+from migverify.workload.forecast.model import CallTrace, LevelState, LoadForecast, Parallelism
 from migverify.workload.forecast.parallelism import parallelism, under_way
 from migverify.workload.forecast.queueing import (
     Arrivals,
@@ -34,9 +34,18 @@ from migverify.workload.forecast.queueing import (
 )
 from migverify.workload.forecast.steps import parse_rates
 from migverify.workload.forecast.store import load_forecast, write_forecast
+from migverify.workload.forecast.trace import read_trace
+from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.model import JudgedCall, Judgement
+from migverify.workload.replay.outcomes import Outcomes
+from migverify.workload.replay.pace import parse_pace
+from migverify.workload.replay.plan import CallSelection
+from migverify.workload.replay.run import finish
+from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.slo import ReplayMeasurement, judge_level
 from migverify.workload.replay.store import RULE
+from tests.unit.replay_fakes import planned, row
 
 Draw = Callable[[random.Random], float]
 EXPONENTIAL: Draw = lambda rng: rng.expovariate(1.0)  # noqa: E731
@@ -77,7 +86,9 @@ def trace(
     )  # fmt: skip
 
 
-def made(traces: Sequence[CallTrace], seconds: float, level: ServiceLevel | None = None, **more: object) -> Forecast:
+def made(
+    traces: Sequence[CallTrace], seconds: float, level: ServiceLevel | None = None, **more: object
+) -> LoadForecast:
     levels = {} if level is None else {"checkout": level}
     return forecast(traces, seconds, {"d": SELECT}, ForecastOptions(levels, **more))  # type: ignore[arg-type]
 
@@ -341,7 +352,7 @@ def test_a_forecast_survives_its_json_and_never_claims_what_was_not_measured(
     moments = poisson(rng, utilization * servers / 0.02, 1_500)
     services = [rng.expovariate(1 / 0.02) for _ in moments]
     result = made([trace(1.0, moments, services, servers)], moments[-1], limit(0.3, headroom=2.0), least_seconds=1.0)
-    assert Forecast.from_json(result.as_json()) == result
+    assert LoadForecast.from_json(result.as_json()) == result
     (level,) = result.levels
     assert level.at_headroom in (LevelState.NOT_KNOWN, LevelState.MISSED)
     if level.at_headroom is LevelState.MISSED:
@@ -373,3 +384,70 @@ def test_a_forecast_is_in_the_store_beside_its_run(tmp_path: Path) -> None:
         store.add_window(other, RULE, {"window": "forecast", "state": "done", "forecast": {"rate": 1}}, [])
         with pytest.raises(StoreError, match="forecast"):
             load_forecast(store, other)
+
+
+# --- what a run file tells -------------------------------------------------------------------------------------
+
+
+def asked(
+    folder: Path, services: Sequence[int], *, source: int = 900, lag: Sequence[int] = (), pace: str = "real",
+    errors: int = 0, attempts: int = 1, **more: object,
+) -> CallTrace:  # fmt: skip
+    """Return the trace of one session's calls, 10 ms apart, with these services; microseconds."""
+    plan = planned([row("a", n, f"SELECT {n}", 10_000 * n) for n in range(len(services))], folder, **more)
+    outcomes = Outcomes(folder)
+    late = lag or [0] * len(services)
+    for n, (service, behind) in enumerate(zip(services, late, strict=True)):
+        details = {"target_errno": "1105"} if n < errors else {}
+        outcomes.end(n, JudgedCall(
+            "a", n, "d", Judgement.SAME, target_latency=behind + service, target_service=service,
+            source_latency=behind + source, source_service=source, lag=behind, details=details,
+        ))  # fmt: skip
+    outcomes.close()
+    with RunFile(folder) as run:
+        run.set_fact("attempts", attempts)
+        run.set_fact("stop", "")
+        chosen = parse_pace(pace)
+        return read_trace(run, chosen, finish(run, plan, 1.0, EngineOptions(pace=chosen)))
+
+
+def test_a_trace_is_what_the_target_answered(tmp_path: Path) -> None:
+    found = asked(tmp_path, [1_000, 25_000, 1_000, 1_000], lag=[0, 0, 15_000, 6_000])
+    assert (list(found.arrivals), list(found.begins)) == ([0, 10_000, 20_000, 30_000], [0, 10_000, 35_000, 36_000])
+    assert list(found.latencies) == [1_000, 25_000, 16_000, 7_000]
+    assert list(found.own) == [0, 0, 0, 0]  # late because of the target, whose answers the session waited for
+    assert (found.multiple, found.problems, found.names) == (1.0, (), ("d",))
+
+
+def test_a_slower_source_and_a_slow_replay_are_their_own_delay(tmp_path: Path) -> None:
+    found = asked(tmp_path, [1_000, 1_000, 1_000], source=50_000, lag=[0, 40_000, 80_000])
+    assert list(found.own) == [0, 40_000, 49_000]
+
+
+def test_a_faster_pace_is_a_multiple(tmp_path: Path) -> None:
+    found = asked(tmp_path, [100] * 4, pace="x2")
+    assert (found.multiple, list(found.arrivals)) == (2.0, [0, 10_000, 20_000, 30_000])
+    assert list(found.begins) == [0, 5_000, 10_000, 15_000]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"pace": "fast"}, "at pace fast"),
+        ({"pace": "50/s"}, "at pace 50/s"),
+        ({"attempts": 2}, "resumed"),
+        ({"errors": 3}, "the target refused 3 of 4"),
+        ({"selection": CallSelection(sessions=("a",))}, "only some sessions"),
+    ],
+)
+def test_a_trace_says_why_it_is_not_the_captured_load(tmp_path: Path, more: dict[str, object], said: str) -> None:
+    found = asked(tmp_path, [100] * 4, **more)  # type: ignore[arg-type]
+    assert [said in problem for problem in found.problems] == [True]
+
+
+def test_calls_that_were_not_asked_make_the_load_lighter(tmp_path: Path) -> None:
+    rows = [row("a", 0, "SELECT 1", 0), row("a", 1, "UPDATE t SET v = 1", 10), row("a", 2, "SET @a = 1", 20)]
+    plan = planned(rows, tmp_path)
+    with RunFile(tmp_path) as run:
+        found = read_trace(run, parse_pace("real"), finish(run, plan, 1.0, EngineOptions()))
+    assert any("1 of 2 captured statements were not asked" in problem for problem in found.problems)

@@ -85,7 +85,7 @@ def queue_model(traces: Sequence[CallTrace], main: CallTrace, arrivals: Arrivals
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ModelExpectation:
     """What the model expects: without a curve nothing, for these reasons; the limit's bounds as in ``LoadLimit``."""
 
     curve: tuple[ForecastPoint, ...] = ()
@@ -96,20 +96,20 @@ class Expected:
 
 def expect(
     model: QueueModel, level: ServiceLevel, texts: Mapping[str, str], measured: Sequence[LevelAtLoad]
-) -> Expected:
+) -> ModelExpectation:
     """Return what the model expects of a level; ``measured`` are the loads that it has to meet."""
     asked = _asked_demand(model, level, texts)
     if asked is None:
-        return Expected(reasons=(f"no call of the statements {level.statements} was timed on the target",))
+        return ModelExpectation(reasons=(f"no call of the statements {level.statements} was timed on the target",))
     most = max(point.calls for point in measured)
     shares = _shares(level.quantile, most)
     if shares is None:
-        return Expected(reasons=(too_few(level.quantile, most),))
+        return ModelExpectation(reasons=(too_few(level.quantile, most),))
     curve = tuple(_point(model, asked, shares, multiple) for multiple in _multiples(measured))
     contradiction = _contradiction(curve, measured)
     if contradiction:
-        return Expected(reasons=(contradiction,))
-    return Expected(curve, *_model_limits(model, asked, shares, level.seconds))
+        return ModelExpectation(reasons=(contradiction,))
+    return ModelExpectation(curve, *_model_limits(model, asked, shares, level.seconds))
 
 
 def too_few(quantile: float, count: int) -> str:
