@@ -9,18 +9,21 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 _QUERY = 3
 
 
 class BusyTarget:
-    """Relays connections to a server; statements that hold ``mark`` queue for ``seconds`` each, the first for more."""
+    """Relays connections to a server; statements that hold ``mark`` queue for ``seconds`` each.
 
-    def __init__(self, host: str, port: int, mark: bytes, seconds: float, *, first: float = 0.0) -> None:
-        self._server, self._mark, self._seconds, self._first = (host, port), mark, seconds, first
-        self._free = 0.0
+    ``slow`` are further seconds of single statements, by their numbers from 0, which keep no other one waiting.
+    """
+
+    def __init__(self, host: str, port: int, mark: bytes, seconds: float, slow: Mapping[int, float]) -> None:
+        self._server, self._mark, self._seconds, self._slow = (host, port), mark, seconds, slow
+        self._free, self._count = 0.0, 0
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -70,8 +73,8 @@ class BusyTarget:
         """Return when the next statement is over."""
         with self._lock:
             self._free = max(time.monotonic(), self._free) + self._seconds
-            extra, self._first = self._first, 0.0
-            return self._free + extra
+            self._count += 1
+            return self._free + self._slow.get(self._count - 1, 0.0)
 
 
 def _packet(source: socket.socket) -> bytes:
@@ -91,9 +94,9 @@ def _exactly(source: socket.socket, size: int) -> bytes:
 
 
 @contextmanager
-def busy_target(host: str, port: int, mark: bytes, seconds: float, *, first: float = 0.0) -> Iterator[int]:
+def busy_target(host: str, port: int, mark: bytes, seconds: float, slow: Mapping[int, float]) -> Iterator[int]:
     """Start one; yield its port."""
-    target = BusyTarget(host, port, mark, seconds, first=first)
+    target = BusyTarget(host, port, mark, seconds, slow)
     target.start()
     try:
         yield target.port

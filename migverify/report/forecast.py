@@ -22,9 +22,13 @@ from migverify.workload.forecast.model import (
 STATE_VERDICTS = {
     LevelState.MET: Verdict.MATCH, LevelState.MISSED: Verdict.MISMATCH, LevelState.NOT_KNOWN: Verdict.INCONCLUSIVE,
 }  # fmt: skip
-_CHART_NOTE = (
-    "Points are measured, with their 95 % intervals. The band is a forecast, and no verdict rests on it: what a"
-    " queueing model expects, by the bounds of how many statements the target works on at once. Dashed: the limit."
+_POINTS_NOTE = "Points are measured, with their 95 % intervals. Dashed: the limit."
+_BAND_NOTE = (
+    "The band is a forecast, and no verdict rests on it: what a queueing model expects, by the bounds of how many"
+    " statements the target works on at once."
+)
+_LOADS_NOTE = (
+    "Under way: statements on the target at once, on average. Held back: how long the replay itself kept calls waiting."
 )
 _USE_COLUMNS = (
     TableColumn("Statement"), TableColumn("Busy time", number=True), TableColumn("Calls/s", number=True),
@@ -32,7 +36,7 @@ _USE_COLUMNS = (
 )  # fmt: skip
 _LOAD_COLUMNS = (
     TableColumn("Load"), TableColumn("Calls", number=True), TableColumn("Calls/s", number=True),
-    TableColumn("Under way", number=True), TableColumn("Held back, p99", number=True), TableColumn("Not usable"),
+    TableColumn("Under way", number=True), TableColumn("Held back, p99", number=True), TableColumn("Problem"),
 )  # fmt: skip
 
 
@@ -43,7 +47,7 @@ def forecast_section(forecast: LoadForecast | None) -> Section | None:
     blocks: list[Block] = [Lines(forecast.reasons, "not known", style="reasons"), FactList(tuple(_facts(forecast)))]
     if len(forecast.loads) > 1 or forecast.loads[0].problems:
         rows = tuple(map(_load_row, forecast.loads))
-        blocks.append(Table(_LOAD_COLUMNS, rows, "Loads that were measured on the target", named=0))
+        blocks.append(Table(_LOAD_COLUMNS, rows, "Loads that were measured on the target", _LOADS_NOTE, named=0))
     rows = tuple(
         (TableCell(use.text or use.digest, code=True), percent(use.share), f"{use.rate:,.3g}", f"{use.peak:,.3g}",
          seconds_text(use.mean), f"{use.calls:,}")
@@ -130,7 +134,7 @@ def _level(level: LevelForecast) -> Iterator[Block]:
     yield Table(columns, rows, named=0)
     drawing = load_chart(level)
     if drawing:
-        yield Chart(drawing, note=_CHART_NOTE)
+        yield Chart(drawing, note=f"{_POINTS_NOTE} {_BAND_NOTE}" if level.curve else _POINTS_NOTE)
 
 
 def _state(point: LevelAtLoad) -> TableCell:

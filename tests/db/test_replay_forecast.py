@@ -24,6 +24,8 @@ SECONDS = 7.0
 SESSIONS = 8
 LIMIT = 0.8
 """Seconds; the queue comes to half a second more at 1.3x, and the machine may lose as much at 1x."""
+NOISE = {0: 1.0, 80: 1.0}
+"""A first execution and a pause under the captured load, each above the limit: single slow calls are no miss."""
 
 
 def config(folder: Path, databases: Databases, target_port: int) -> Path:
@@ -61,7 +63,7 @@ def test_a_level_that_is_missed_at_1_3x_only_is_found(
     )  # fmt: skip
     capture = captured(load(databases), databases.name, tmp_path)
     target = databases.pair.target
-    with busy_target(target.host, target.port, b".item WHERE", SERVICE, first=0.3) as port:
+    with busy_target(target.host, target.port, b".item WHERE", SERVICE, NOISE) as port:
         path = config(tmp_path, databases, port)
         words = ["workload", "replay", str(capture), "--config", str(path), "--accept-write-grants", "--quiet",
                  "--slo", "checkout", "--rates", "1.3", "--headroom", "1.3", "--json"]  # fmt: skip

@@ -8,6 +8,7 @@ one for the better end. Where it does not meet a measured interval, nothing is e
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,17 +43,13 @@ _PARTS = 16
 class QueueModel:
     """What a forecast is made from: arrivals and free service as captured and measured, bounds of parallelism.
 
-    ``services`` are seconds and weights by digest, of calls that met no queue.
+    ``services`` are seconds and weights by digest, of calls that met no queue; ``demand`` is that of all digests.
     """
 
     arrivals: Arrivals
     services: Mapping[str, tuple[tuple[float, float], ...]]
     parallelism: Parallelism
-
-    @property
-    def demand(self) -> Demand:
-        """The demand of all calls."""
-        return demand(part for parts in self.services.values() for part in parts)
+    demand: Demand
 
     def utilization(self, rate: float) -> tuple[float, float]:
         """Return the least and the greatest utilization under so many calls a second; 0 where no bound is known."""
@@ -63,25 +60,29 @@ class QueueModel:
 
 def queue_model(traces: Sequence[CallTrace], main: CallTrace, arrivals: Arrivals, servers: Parallelism) -> QueueModel:
     """Return the model of measured traces; shares of digests are those of ``main``."""
-    by_digest: dict[str, tuple[Histogram, Histogram]] = {}
-    for trace in traces:
-        free = without_queue(trace, servers.least)
-        for place, service, is_free in zip(trace.digests, trace.services, free, strict=True):
-            every, unqueued = by_digest.setdefault(trace.names[place], (Histogram(), Histogram()))
-            every.add(service)
-            if is_free:
-                unqueued.add(service)
-    counts = [0] * len(main.names)
-    for place in main.digests:
-        counts[place] += 1
+    unqueued, every = _services(traces, servers)
+    counts = Counter(main.digests)
     services = {}
-    for name, count in zip(main.names, counts, strict=True):
-        every, unqueued = by_digest[name]
-        chosen = unqueued if unqueued.count else every
+    for place, count in counts.items():
+        name = main.names[place]
+        chosen = Histogram.of(unqueued.get(name) or every[name])
         services[name] = tuple(
             ((low + high) / 2e6, number * count / chosen.count) for low, high, number in chosen.buckets()
         )
-    return QueueModel(arrivals, services, servers)
+    return QueueModel(arrivals, services, servers, demand(part for parts in services.values() for part in parts))
+
+
+def _services(traces: Sequence[CallTrace], servers: Parallelism) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Return the times of service of each digest: of calls that met no queue, and of all."""
+    unqueued: defaultdict[str, list[int]] = defaultdict(list)
+    every: defaultdict[str, list[int]] = defaultdict(list)
+    for trace in traces:
+        free = without_queue(trace, servers.least)
+        for place, service, is_free in zip(trace.digests, trace.services, free, strict=True):
+            every[trace.names[place]].append(service)
+            if is_free:
+                unqueued[trace.names[place]].append(service)
+    return unqueued, every
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ or a lighter one. The model only says where to look.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from migverify.workload.forecast.expectation import CLOSE, ModelExpectation, QueueModel, expect, too_few
@@ -52,11 +53,8 @@ def state_at(measured: Sequence[LevelAtLoad], multiple: float) -> LevelState:
 
 def _at_load(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) -> LevelAtLoad:
     chosen = {place for place, name in enumerate(trace.names) if covers(level, texts.get(name, ""))}
-    latencies, own = Histogram(), Histogram()
-    for place, latency, delay in zip(trace.digests, trace.latencies, trace.own, strict=True):
-        if place in chosen:
-            latencies.add(latency)
-            own.add(delay)
+    is_chosen = [place in chosen for place in trace.digests]
+    latencies, own = (Histogram.of(list(compress(values, is_chosen))) for values in (trace.latencies, trace.own))
     estimate = quantile_estimate(latencies, level.quantile, CONFIDENCE)
     reasons = (*trace.problems, *_own_delay(own, level))
     invalid, state = bool(reasons), LevelState.NOT_KNOWN

@@ -95,9 +95,7 @@ def _overload(model: QueueModel | None, arrivals: Arrivals) -> Iterator[str]:
 
 
 def _load(trace: CallTrace) -> MeasuredLoad:
-    own = Histogram()
-    for delay in trace.own:
-        own.add(delay)
+    own = Histogram.of(trace.own)
     ends = [begin + service for begin, service in zip(trace.begins, trace.services, strict=True)]
     seconds = max(ends, default=0) / 1e6
     delay_at_p99 = own.quantile(0.99)
