@@ -43,13 +43,15 @@ _PARTS = 16
 class QueueModel:
     """What a forecast is made from: arrivals and free service as captured and measured, bounds of parallelism.
 
-    ``services`` are seconds and weights by digest, of calls that met no queue; ``demand`` is that of all digests.
+    ``services`` are seconds and weights by digest, of calls that met no queue; ``demand`` is that of all digests,
+    ``rate`` the captured calls a second.
     """
 
     arrivals: Arrivals
     services: Mapping[str, tuple[tuple[float, float], ...]]
     parallelism: Parallelism
     demand: Demand
+    rate: float
 
     def utilization(self, rate: float) -> tuple[float, float]:
         """Return the least and the greatest utilization under so many calls a second; 0 where no bound is known."""
@@ -58,18 +60,27 @@ class QueueModel:
         return (busy / most if most else 0.0), busy / self.parallelism.least
 
 
-def queue_model(traces: Sequence[CallTrace], main: CallTrace, arrivals: Arrivals, servers: Parallelism) -> QueueModel:
+def queue_model(
+    traces: Sequence[CallTrace], main: CallTrace, arrivals: Arrivals, rate: float, servers: Parallelism
+) -> QueueModel:
     """Return the model of measured traces; shares of digests are those of ``main``."""
     unqueued, every = _services(traces, servers)
     counts = Counter(main.digests)
     services = {}
-    for place, count in counts.items():
+    for place, number in counts.items():
         name = main.names[place]
         chosen = Histogram.of(unqueued.get(name) or every[name])
-        services[name] = tuple(
-            ((low + high) / 2e6, number * count / chosen.count) for low, high, number in chosen.buckets()
-        )
-    return QueueModel(arrivals, services, servers, demand(part for parts in services.values() for part in parts))
+        services[name] = _parts(chosen, number)
+    every_part = (part for parts in services.values() for part in parts)
+    return QueueModel(arrivals, services, servers, demand(every_part), rate)
+
+
+def _parts(times: Histogram, weight: int) -> tuple[tuple[float, float], ...]:
+    """Return seconds and weights of a histogram of microseconds; their mean is exact."""
+    middles = [((low + high) / 2, number * weight / times.count) for low, high, number in times.buckets()]
+    mean = math.fsum(value * share for value, share in middles) / weight
+    scale = times.total / times.count / mean / 1e6 if mean else 0.0
+    return tuple((value * scale, share) for value, share in middles)
 
 
 def _services(traces: Sequence[CallTrace], servers: Parallelism) -> tuple[dict[str, list[int]], dict[str, list[int]]]:

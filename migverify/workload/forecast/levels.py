@@ -8,6 +8,7 @@ or a lighter one. The model only says where to look.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -24,21 +25,35 @@ OWN_SHARE = 0.2
 """The replay's own delay may be this share of a level's limit."""
 
 
+CONTRADICTION = "a lighter load missed the level and a heavier one met it: measure again"
+
+
 def level_forecast(
-    name: str, level: ServiceLevel, traces: Sequence[CallTrace], model: QueueModel | None, texts: Mapping[str, str]
-) -> LevelForecast:
-    """Return what is known of a level; ``model`` None: nothing but the measured loads is known."""
+    name: str, level: ServiceLevel, traces: Sequence[CallTrace], model: QueueModel | None, texts: Mapping[str, str],
+    *, doubt: str = "",
+) -> LevelForecast:  # fmt: skip
+    """Return what is known of a level.
+
+    Parameters
+    ----------
+    model
+        What other loads are expected by; None: nothing but the measured ones is known.
+    doubt
+        Why no load that was measured proves that the level is met; a miss remains one.
+    """
     measured = tuple(sorted(
-        (_at_load(trace, level, texts) for trace in traces if trace.multiple is not None),
+        (_doubted(_at_load(trace, level, texts), doubt or _overload(model, trace)) for trace in traces
+         if trace.multiple is not None),
         key=lambda point: point.multiple,
     ))  # fmt: skip
     usable = [point for point in measured if not point.invalid]
     expected = expect(model, level, texts, usable) if model is not None and usable else ModelExpectation()
-    limit = _limit(measured, expected)
+    limit, contradiction = _limit(measured, expected), _is_contradictory(measured)
+    reasons = (*expected.reasons, *((CONTRADICTION,) if contradiction else ()))
     headroom = level.headroom
     return LevelForecast(
         name, level.statements or "", level.quantile, level.seconds, measured, expected.curve, limit,
-        state_at(measured, 1.0), headroom, None if headroom is None else state_at(measured, headroom), expected.reasons,
+        state_at(measured, 1.0), headroom, None if headroom is None else state_at(measured, headroom), reasons,
     )  # fmt: skip
 
 
@@ -49,6 +64,27 @@ def state_at(measured: Sequence[LevelAtLoad], multiple: float) -> LevelState:
     if missed and not any(point.multiple > missed[0].multiple for point in met):
         return LevelState.MISSED
     return LevelState.MET if met and not missed else LevelState.NOT_KNOWN
+
+
+def _doubted(point: LevelAtLoad, doubt: str) -> LevelAtLoad:
+    if point.state is not LevelState.MET or not doubt:
+        return point
+    return replace(point, state=LevelState.NOT_KNOWN, reasons=(doubt,))
+
+
+def _overload(model: QueueModel | None, trace: CallTrace) -> str:
+    """Return that a load is more than the target carries, empty where that is not certain."""
+    least = 0.0 if model is None else model.utilization(model.rate * (trace.multiple or 0.0))[0]
+    if least < 1:
+        return ""
+    return f"utilization is {least:.2f}: the queue grows for as long as the load lasts, a longer replay would be later"
+
+
+def _is_contradictory(measured: Sequence[LevelAtLoad]) -> bool:
+    missed = [point.multiple for point in measured if point.state is LevelState.MISSED]
+    return bool(missed) and any(
+        point.state is LevelState.MET and point.multiple >= min(missed) for point in measured
+    )  # fmt: skip
 
 
 def _at_load(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) -> LevelAtLoad:
@@ -101,6 +137,8 @@ def _own_delay(own: Histogram, level: ServiceLevel) -> Iterator[str]:
 
 def _limit(measured: Sequence[LevelAtLoad], expected: ModelExpectation) -> LoadLimit:
     """Return the limit of both; what was measured wins over what was expected."""
+    if _is_contradictory(measured):
+        return LoadLimit(None, False, None, False)
     met = max((point.multiple for point in measured if point.state is LevelState.MET), default=None)
     missed = min((point.multiple for point in measured if point.state is LevelState.MISSED), default=None)
     earliest, latest = expected.earliest, expected.latest
@@ -145,7 +183,7 @@ def _headroom_reasons(level: LevelForecast, forecast: LoadForecast) -> Iterator[
         headroom = level.headroom or 1.0
         point = _nearest(level.measured, headroom)
         if point is not None and abs(point.multiple - headroom) <= CLOSE:
-            yield from point.reasons or ("a lighter load missed the level and a heavier one met it: measure again",)
+            yield from point.reasons or (CONTRADICTION,)
             return
         yield (
             f"{headroom:g}x the captured load was not measured: replay with --rates {headroom:g}, or with writes on"

@@ -51,13 +51,16 @@ def forecast(
     rate = main.count / seconds if seconds > 0 else 0.0
     reasons = tuple(_reasons(traces, whole, seconds, options))
     servers = _servers(whole, options) if whole else None
-    model = None if servers is None or reasons else queue_model(whole, main, arrivals, servers)
+    model = None if servers is None or reasons else queue_model(whole, main, arrivals, rate, servers)
     if not reasons and servers is None:
         reasons = (
             f"fewer than {LEAST_CALLS} calls ran alone on the target, so what a statement takes without others is not"
             " known: measure a lighter load with --rates 0.5, or set workload.target_parallelism",
         )
-    levels = tuple(level_forecast(name, level, traces, model, texts) for name, level in options.levels.items())
+    short = _short(seconds, options)
+    levels = tuple(
+        level_forecast(name, level, traces, model, texts, doubt=short) for name, level in options.levels.items()
+    )
     return LoadForecast(
         seconds, rate, arrivals.peak, seconds / stretches_of(seconds), servers,
         None if model is None else model.utilization(rate), None if model is None else model.utilization(arrivals.peak),
@@ -78,11 +81,18 @@ def _reasons(
 ) -> Iterator[str]:
     if not whole:
         yield from (traces[0].problems or ("the target answered no call",))
-    if seconds < options.least_seconds:
-        yield (
-            f"the capture covers {seconds:.1f} s, a forecast needs {options.least_seconds:g}: capture longer, or lower"
-            " workload.forecast_seconds"
-        )
+    if short := _short(seconds, options):
+        yield short
+
+
+def _short(seconds: float, options: ForecastOptions) -> str:
+    """Return that the capture is too short to tell of a load, empty where it is not."""
+    if seconds >= options.least_seconds:
+        return ""
+    return (
+        f"the capture covers {seconds:.1f} s, a forecast needs {options.least_seconds:g}: capture longer, or lower"
+        " workload.forecast_seconds"
+    )
 
 
 def _overload(model: QueueModel | None, arrivals: Arrivals) -> Iterator[str]:

@@ -21,6 +21,7 @@ STRETCH = 10.0
 """Seconds that a peak lasts, where the capture is long enough."""
 _LEAST_STRETCHES, _MOST_STRETCHES = 6, 3600
 _RATES = 20
+_NO_VARIATION = 1e-9
 _STEPS = 60
 """Halvings of an interval: beyond the precision of a float's 53 bits nothing changes."""
 _LATEST = 1e6
@@ -93,8 +94,9 @@ def _above(rate: float, variation: float, demand: Demand, servers: int, seconds:
     if utilization >= 1:
         return 1.0
     spread = (variation + demand.variation) * demand.mean
-    chance = waiting_chance(servers, utilization) if spread > 0 else 0.0
-    speed = 2 * servers * (1 - utilization) / spread if spread > 0 else 0.0
+    varies = variation + demand.variation > _NO_VARIATION  # else calls come and go in step, and none waits
+    chance = waiting_chance(servers, utilization) if varies else 0.0
+    speed = 2 * servers * (1 - utilization) / spread if varies else 0.0
     return math.fsum(
         share * (1.0 if value > seconds else chance * math.exp(-speed * (seconds - value)))
         for value, share in demand.parts

@@ -314,7 +314,8 @@ def test_nothing_is_claimed_of_a_load_that_was_not_there(change: dict[str, objec
     (level,) = result.levels
     assert level.at_headroom is LevelState.NOT_KNOWN
     assert level.curve == ()
-    assert level.captured is (LevelState.MET if not change else LevelState.NOT_KNOWN)
+    assert level.captured is LevelState.NOT_KNOWN
+    assert said in level.measured[0].reasons[0] if level.measured else change
 
 
 def test_a_replay_that_held_calls_back_itself_proves_nothing() -> None:
@@ -323,6 +324,25 @@ def test_a_replay_that_held_calls_back_itself_proves_nothing() -> None:
     assert level.captured is LevelState.NOT_KNOWN
     assert "the replay itself held calls back" in level.measured[0].reasons[0]
     assert level.curve == ()
+
+
+def test_a_queue_that_grows_proves_nothing_however_short_the_run_kept_it() -> None:
+    moments, services = even(101.0, 60.0), [0.01] * 6_060
+    result = made([trace(1.0, moments, services, 1)], 60.0, limit(2.0), parallelism=1)
+    (level,) = result.levels
+    assert level.captured is LevelState.NOT_KNOWN  # half a second after a minute, a minute after two hours
+    assert "utilization is 1.01" in level.measured[0].reasons[0]
+
+
+def test_a_heavier_load_that_met_what_a_lighter_one_missed_is_a_contradiction() -> None:
+    moments = even(40.0, 60.0)
+    slow, quick = (trace(multiple, moments, [service] * 2_400, 8) for multiple, service in ((1.0, 0.1), (1.3, 0.01)))
+    result = made([slow, quick], 60.0, limit(0.05, headroom=1.3))
+    (level,) = result.levels
+    assert level.at_headroom is LevelState.NOT_KNOWN
+    assert (level.limit.earliest, level.limit.latest) == (None, None)
+    assert any("measure again" in reason for reason in level.reasons)
+    assert judge_headroom(result)[0].met is None
 
 
 def test_an_overloaded_target_is_said_to_be() -> None:
