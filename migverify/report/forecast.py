@@ -92,14 +92,15 @@ def _facts(forecast: LoadForecast) -> Iterator[Fact]:
         yield Fact("forecast of utilization", f"{_between(forecast.utilization)}; {peak}")
 
 
-def _parallelism(found: Parallelism) -> str:
-    if found.given:
-        return f"{amount(found.least, 'statement')} (configured)"
-    if found.most is None:
-        return f"{amount(found.least, 'statement')} at least (measured; it was never busy enough to see how many more)"
-    if found.most == found.least:
-        return f"{amount(found.least, 'statement')} (measured)"
-    return f"{found.least:,} to {amount(found.most, 'statement')} (measured)"
+def _parallelism(servers: Parallelism) -> str:
+    least, most = servers.least, servers.most
+    if servers.given:
+        return f"{amount(least, 'statement')} (configured)"
+    if most is None:
+        return f"{amount(least, 'statement')} at least (measured; it was never busy enough to see how many more)"
+    if most == least:
+        return f"{amount(least, 'statement')} (measured)"
+    return f"{least:,} to {amount(most, 'statement')} (measured)"
 
 
 def _between(bounds: tuple[float, float]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from migverify.workload.forecast.model import (
@@ -21,7 +21,7 @@ from migverify.workload.forecast.model import (
     LevelState,
     Parallelism,
 )
-from migverify.workload.forecast.parallelism import without_queue
+from migverify.workload.forecast.parallelism import LEAST_CALLS, without_queue
 from migverify.workload.forecast.queueing import Arrivals, Demand, demand, greatest_multiple, response_quantile
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.slo import CONFIDENCE, covers
@@ -64,13 +64,8 @@ def queue_model(
     traces: Sequence[CallTrace], main: CallTrace, arrivals: Arrivals, rate: float, servers: Parallelism
 ) -> QueueModel:
     """Return the model of measured traces; shares of digests are those of ``main``."""
-    unqueued, every = _services(traces, servers)
-    counts = Counter(main.digests)
-    services = {}
-    for place, number in counts.items():
-        name = main.names[place]
-        chosen = Histogram.of(unqueued.get(name) or every[name])
-        services[name] = _parts(chosen, number)
+    times = _times(traces, servers)
+    services = {main.names[place]: _parts(times[main.names[place]], n) for place, n in Counter(main.digests).items()}
     every_part = (part for parts in services.values() for part in parts)
     return QueueModel(arrivals, services, servers, demand(every_part), rate)
 
@@ -83,17 +78,24 @@ def _parts(times: Histogram, weight: int) -> tuple[tuple[float, float], ...]:
     return tuple((value * scale, share) for value, share in middles)
 
 
-def _services(traces: Sequence[CallTrace], servers: Parallelism) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Return the times of service of each digest: of calls that met no queue, and of all."""
-    unqueued: defaultdict[str, list[int]] = defaultdict(list)
+def _times(traces: Sequence[CallTrace], servers: Parallelism) -> dict[str, Histogram]:
+    """Return the service of each digest's calls that met no queue, of the lightest load that has enough of them.
+
+    Under a heavier load, calls that come later slow down what began alone. All calls, where too few met no queue.
+    """
     every: defaultdict[str, list[int]] = defaultdict(list)
-    for trace in traces:
+    chosen: dict[str, Histogram] = {}
+    for trace in sorted(traces, key=lambda trace: trace.multiple or 0.0):
+        unqueued: defaultdict[str, list[int]] = defaultdict(list)
         free = without_queue(trace, servers.least)
         for place, service, is_free in zip(trace.digests, trace.services, free, strict=True):
             every[trace.names[place]].append(service)
             if is_free:
                 unqueued[trace.names[place]].append(service)
-    return unqueued, every
+        for name, services in unqueued.items():
+            if name not in chosen and len(services) >= LEAST_CALLS:
+                chosen[name] = Histogram.of(services)
+    return {name: chosen.get(name) or Histogram.of(services) for name, services in every.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,17 @@ def _point(model: QueueModel, asked: Demand, shares: tuple[float, float], multip
         low: float | None = _service_quantile(asked, shares[0])
     else:
         low = response_quantile(model.arrivals, asked, servers.most, multiple, shares[0])
-    high = response_quantile(model.arrivals, asked, servers.least, multiple, shares[1])
+    high = response_quantile(model.arrivals, _cautious(asked), servers.least, multiple, shares[1])
     return ForecastPoint(multiple, low, high)
+
+
+def _cautious(asked: Demand) -> Demand:
+    """Return the demand with the variation of an exponential service at least.
+
+    Cores that all calls share make a call wait for what comes later too: even calls of one length then take as long
+    as in a queue of exponential ones.
+    """
+    return replace(asked, variation=max(asked.variation, 1.0))
 
 
 def _service_quantile(asked: Demand, share: float) -> float:
@@ -182,7 +193,7 @@ def _model_limits(
 ) -> tuple[float | None, float | None]:
     """Return up to which multiple the level is met at least and at most, by the model; None: ``MOST_MULTIPLE``."""
     servers = model.parallelism
-    earliest = greatest_multiple(model.arrivals, asked, servers.least, shares[1], seconds, MOST_MULTIPLE)
+    earliest = greatest_multiple(model.arrivals, _cautious(asked), servers.least, shares[1], seconds, MOST_MULTIPLE)
     latest = None
     if servers.most is not None:
         latest = greatest_multiple(model.arrivals, asked, servers.most, shares[0], seconds, MOST_MULTIPLE)
@@ -194,14 +205,14 @@ def _model_limits(
 def _contradiction(curve: Sequence[ForecastPoint], measured: Sequence[LevelAtLoad]) -> str:
     """Return why the model does not describe the target, empty where it does: it must meet what was measured."""
     for point in measured:
-        expected = next(one for one in curve if abs(one.multiple - point.multiple) <= CLOSE)
+        expected = next(expected for expected in curve if abs(expected.multiple - point.multiple) <= CLOSE)
         if expected.low is None:  # its queue grows without end, which a short run sees the beginning of
             over = point.state is LevelState.MET
         else:
             over = point.high is not None and expected.low > point.high * _TOLERANCE
         under = expected.high is not None and point.low is not None and point.low > expected.high * _TOLERANCE
         if over or under:
-            low, high = ("no limit" if one is None else f"{one:.3g} s" for one in (expected.low, expected.high))
+            low, high = ("no limit" if end is None else f"{end:.3g} s" for end in (expected.low, expected.high))
             return (
                 f"no forecast: at {point.multiple:g}x the model expects {low} to {high}, {point.value or 0:.3g} s were"
                 " measured; its statements do not share one queue with the others, or something else than the number"

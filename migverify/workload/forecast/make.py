@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from migverify.workload.forecast.expectation import QueueModel, queue_model
@@ -17,6 +18,8 @@ from migverify.workload.replay.latency import Histogram
 if TYPE_CHECKING:
     from migverify.config.settings import ServiceLevel
 
+_SLACK = 0.02
+"""Statements; what a target carries is known no better than that."""
 USES = 3
 """Digests that are named for using the most of the target."""
 
@@ -51,11 +54,12 @@ def forecast(
     rate = main.count / seconds if seconds > 0 else 0.0
     reasons = tuple(_reasons(traces, whole, seconds, options))
     servers = _servers(whole, options) if whole else None
-    model = None if servers is None or reasons else queue_model(whole, main, arrivals, rate, servers)
+    model = None if servers is None or reasons else _model(whole, main, arrivals, rate, servers)
+    servers = servers if model is None else model.parallelism
     if not reasons and servers is None:
         reasons = (
-            f"fewer than {LEAST_CALLS} calls ran alone on the target, so what a statement takes without others is not"
-            " known: measure a lighter load with --rates 0.5, or set workload.target_parallelism",
+            f"fewer than {LEAST_CALLS} calls met no other on the target, so what a statement takes without a queue is"
+            " not known: measure a lighter load with --rates 0.5, or set workload.target_parallelism",
         )
     short = _short(seconds, options)
     levels = tuple(
@@ -70,10 +74,23 @@ def forecast(
     )  # fmt: skip
 
 
+def _model(
+    whole: Sequence[CallTrace], main: CallTrace, arrivals: Arrivals, rate: float, servers: Parallelism
+) -> QueueModel:
+    """Return the model; what the target was seen to carry raises the upper bound of its parallelism."""
+    model = queue_model(whole, main, arrivals, rate, servers)
+    carried = math.ceil(max(trace.count / trace.seconds for trace in whole) * model.demand.mean - _SLACK)
+    if servers.given or servers.most is None or carried <= servers.most:
+        return model
+    return replace(model, parallelism=replace(servers, most=carried))
+
+
 def _servers(whole: Sequence[CallTrace], options: ForecastOptions) -> Parallelism | None:
-    if options.parallelism is not None:
-        return Parallelism(options.parallelism, options.parallelism, given=True)
-    return parallelism(whole)
+    """Return how many statements the target works on at once; None where too few calls met no queue."""
+    if options.parallelism is None:
+        return parallelism(whole)
+    unqueued = sum(sum(without_queue(trace, options.parallelism)) for trace in whole)
+    return Parallelism(options.parallelism, options.parallelism, given=True) if unqueued >= LEAST_CALLS else None
 
 
 def _reasons(
@@ -106,8 +123,7 @@ def _overload(model: QueueModel | None, arrivals: Arrivals) -> Iterator[str]:
 
 def _load(trace: CallTrace) -> MeasuredLoad:
     own = Histogram.of(trace.own)
-    ends = [begin + service for begin, service in zip(trace.begins, trace.services, strict=True)]
-    seconds = max(ends, default=0) / 1e6
+    seconds = trace.seconds
     delay_at_p99 = own.quantile(0.99)
     return MeasuredLoad(
         trace.multiple, trace.count, seconds, trace.count / seconds if seconds else 0.0,

@@ -60,6 +60,12 @@ class CallTrace:
         """How many calls there are."""
         return len(self.services)
 
+    @property
+    def seconds(self) -> float:
+        """How long it took until the last answer."""
+        ends = (begin + service for begin, service in zip(self.begins, self.services, strict=True))
+        return max(ends, default=0) / 1e6
+
 
 @dataclass(frozen=True, slots=True)
 class LevelAtLoad:

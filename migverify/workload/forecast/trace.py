@@ -108,7 +108,7 @@ def _problems(run: RunFile, result: ReplayResult, pace: Pace, calls: int, failed
 
 def _unasked(run: RunFile) -> tuple[int, int]:
     """Return how many statements that load a server were not asked, and how many there are."""
-    loading = [place for place, one in enumerate(run.meanings) if one.classification.kind.value in _LOADING]
+    loading = [place for place, meaning in enumerate(run.meanings) if meaning.classification.kind.value in _LOADING]
     marks = ",".join("?" * len(loading))
     row = run.db.execute(
         f"SELECT COALESCE(SUM(skipped <> 0), 0), COUNT(*) FROM calls WHERE meaning IN ({marks})",  # noqa: S608

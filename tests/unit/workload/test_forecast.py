@@ -65,6 +65,26 @@ def responses(arrivals: Sequence[float], services: Sequence[float], servers: int
     return found
 
 
+def shared(arrivals: Sequence[float], services: Sequence[float], cores: int) -> list[float]:
+    """Simulate cores that all calls share, as an operating system shares them; return the response times."""
+    left: dict[int, float] = {}
+    found, now, upcoming = [0.0] * len(arrivals), 0.0, 0
+    while left or upcoming < len(arrivals):
+        speed = min(1.0, cores / len(left)) if left else 1.0
+        ends = min(left.values()) / speed if left else math.inf
+        until = arrivals[upcoming] - now if upcoming < len(arrivals) else math.inf
+        step = min(ends, until)
+        now += step
+        left = {call: rest - step * speed for call, rest in left.items()}
+        for call in [call for call, rest in left.items() if rest <= 1e-12]:
+            found[call] = now - arrivals[call]
+            del left[call]
+        if until <= ends:
+            left[upcoming] = services[upcoming]
+            upcoming += 1
+    return found
+
+
 def poisson(rng: random.Random, rate: float, count: int) -> list[float]:
     moments, now = [], 0.0
     for _ in range(count):
@@ -327,11 +347,11 @@ def test_a_replay_that_held_calls_back_itself_proves_nothing() -> None:
 
 
 def test_a_queue_that_grows_proves_nothing_however_short_the_run_kept_it() -> None:
-    moments, services = even(101.0, 60.0), [0.01] * 6_060
-    result = made([trace(1.0, moments, services, 1)], 60.0, limit(2.0), parallelism=1)
+    quiet = trace(0.5, even(101.0, 60.0), [0.01] * 6_060, 1)
+    result = made([trace(1.0, even(101.0, 60.0), [0.01] * 6_060, 1), quiet], 60.0, limit(2.0), parallelism=1)
     (level,) = result.levels
     assert level.captured is LevelState.NOT_KNOWN  # half a second after a minute, a minute after two hours
-    assert "utilization is 1.01" in level.measured[0].reasons[0]
+    assert "utilization is 1.01" in level.measured[1].reasons[0]
 
 
 def test_a_heavier_load_that_met_what_a_lighter_one_missed_is_a_contradiction() -> None:
@@ -345,11 +365,35 @@ def test_a_heavier_load_that_met_what_a_lighter_one_missed_is_a_contradiction() 
     assert judge_headroom(result)[0].met is None
 
 
+@pytest.mark.parametrize("cores", [1, 4])
+def test_a_target_whose_cores_are_shared_is_judged_by_what_it_does(cores: int) -> None:
+    """No queue in front of servers: the model is another one, and no measured load may be called off by it."""
+    rng = random.Random(cores)
+    loads = []
+    for multiple in (0.25, 1.0, 1.5):
+        moments = poisson(rng, 0.5 * cores / 0.02, 4_000)
+        begins = [moment / multiple for moment in moments]
+        services = shared(begins, [0.02 * rng.uniform(0.7, 1.3) for _ in begins], cores)
+        took = [round(each * 1e6) for each in services]
+        at = ([round(each * 1e6) for each in moments], [round(each * 1e6) for each in begins])
+        loads.append(CallTrace(multiple, *at, took, took, [0] * len(took), [0] * len(took), ("d",)))
+    result = made(loads, 4_000 / (0.5 * cores / 0.02), limit(1.0, headroom=1.5), least_seconds=1.0)
+    (level,) = result.levels
+    assert (level.captured, level.at_headroom) == (LevelState.MET, LevelState.MET)
+    assert result.parallelism is not None
+    assert result.parallelism.least <= cores
+    assert result.parallelism.most is None or result.parallelism.most >= cores
+    assert level.curve  # the band meets all three loads
+
+
 def test_an_overloaded_target_is_said_to_be() -> None:
-    moments, services = even(120.0, 60.0), [0.01] * 7_200
-    result = made([trace(1.0, moments, services, 1)], 60.0, limit(0.2), parallelism=1)
+    loads = [trace(multiple, even(120.0, 60.0), [0.01] * 7_200, 1) for multiple in (1.0, 0.5)]
+    result = made(loads, 60.0, limit(0.2), parallelism=1)
     assert result.levels[0].captured is LevelState.MISSED  # as measured
     assert any("grows" in reason for reason in result.reasons)
+    alone = made(loads[:1], 60.0, limit(0.2), parallelism=1)
+    assert alone.levels[0].captured is LevelState.MISSED
+    assert "fewer than 30 calls met no other" in alone.reasons[0]
 
 
 def test_a_model_that_does_not_meet_the_measurement_expects_nothing() -> None:
