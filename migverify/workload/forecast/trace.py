@@ -59,7 +59,10 @@ def read_trace(run: RunFile, pace: Pace, result: ReplayResult) -> CallTrace:
 
 
 def _timed_calls(run: RunFile, pace: Pace) -> Iterator[_TimedCall]:
-    """Yield the calls that the target answered, session by session; those with an own wait have no own delay."""
+    """Yield the calls that the target answered, session by session.
+
+    A call that had to wait for one of another session has no delay of the replay's own.
+    """
     first = run.db.execute("SELECT due, MIN(sequence) FROM calls").fetchone()[0] or 0
     sql = (
         "SELECT id, session, due, sequence, waits IS NOT NULL, body FROM calls JOIN outcomes ON call = id"

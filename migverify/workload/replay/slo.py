@@ -95,7 +95,10 @@ def judge_level(name: str, level: ServiceLevel, measured: ReplayMeasurement) -> 
 
 def covers(level: ServiceLevel, text: str) -> bool:
     """Tell whether a level judges a statement, by its digest text."""
-    return level.statements is None or fnmatch.fnmatchcase(text.lower(), level.statements.lower())
+    if level.statements is None:
+        return True
+    pattern = level.statements.lower().replace("[", "[[]")  # * and ? alone are special
+    return fnmatch.fnmatchcase(text.lower(), pattern)
 
 
 def _seconds(microseconds: int | None) -> float | None:

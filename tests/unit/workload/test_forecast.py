@@ -43,7 +43,7 @@ from migverify.workload.replay.pace import parse_pace
 from migverify.workload.replay.plan import CallSelection
 from migverify.workload.replay.run import finish
 from migverify.workload.replay.runfile import RunFile
-from migverify.workload.replay.slo import ReplayMeasurement, judge_level
+from migverify.workload.replay.slo import ReplayMeasurement, covers, judge_level
 from migverify.workload.replay.store import RULE
 from tests.unit.replay_fakes import planned, row
 
@@ -287,6 +287,14 @@ def test_single_slow_calls_raise_no_alarm() -> None:
     few = made([trace(1.0, moments[:60], services[:60], 16)], 60.0, limit(0.5)).levels[0]
     assert few.captured is LevelState.NOT_KNOWN  # 60 calls say nothing of p99, neither well nor ill
     assert "60 calls do not bound p99" in few.measured[0].reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "covered"),
+    [("select `a` FROM*", True), ("*from `t` where*", True), ("select", False), ("*[a]*", False), ("SELECT*= ?", True)],
+)
+def test_patterns_of_statements(pattern: str, covered: bool) -> None:
+    assert covers(limit(1.0, statements=pattern), SELECT) is covered
 
 
 def test_few_slow_calls_are_no_miss_of_a_service_level() -> None:
