@@ -20,7 +20,7 @@ from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.cli.workload_replay_setup import ReplaySetup
-    from migverify.workload.forecast.model import CallTrace
+    from migverify.workload.forecast.steps import MeasuredStep
     from migverify.workload.replay.plan import CallSelection, ReplayPlan
     from migverify.workload.replay.run import ReplayProgress
 
@@ -212,7 +212,7 @@ def _run(
             steps = [] if result.unfinished else _steps(setup, folder, rates, line, quiet=quiet)
         finally:
             line.clear()
-        conclude(setup, opened, run_id, result, steps)
+        conclude(setup, opened, run_id, result, [step.trace for step in steps])
         if setup.options.record:
             files = " ".join(histories(setup, opened, run_id, folder))
             say(f"compare what both sides permitted: migverify workload anomalies {files}")
@@ -220,12 +220,13 @@ def _run(
         if not quiet:
             _say_lag(result.counters.lag_most, result.counters.forced)
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
-    return ExitCode.INTERRUPTED if result.stopped == "interrupted" else data.exit_code
+    interrupted = "interrupted" in (result.stopped, *(step.stopped for step in steps))
+    return ExitCode.INTERRUPTED if interrupted else data.exit_code
 
 
 def _steps(
     setup: ReplaySetup, folder: Path, rates: Sequence[float], line: ReplayLine, *, quiet: bool
-) -> list[CallTrace]:
+) -> list[MeasuredStep]:
     """Return what each load measured."""
     from migverify.workload.forecast.steps import measure
 

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from migverify.errors import UsageError
@@ -23,6 +23,14 @@ from migverify.workload.replay.pace import Pace
 from migverify.workload.replay.run import ReplayProgress, ReplayResult, replay
 from migverify.workload.replay.runfile import RUN_FILE, RunFile, connect
 from migverify.workload.replay.safety import ReplayEndpoints
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """What one load measured, and why it was stopped before its end; empty where it was not."""
+
+    trace: CallTrace
+    stopped: str
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
@@ -42,7 +50,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
 def measure(
     folder: Path, sides: ReplayEndpoints, options: EngineOptions, rates: Sequence[float], *, jobs: int,
     on_step: Callable[[float], None] = lambda _: None, on_progress: Callable[[ReplayProgress], None] = lambda _: None,
-) -> Iterator[CallTrace]:  # fmt: skip
+) -> Iterator[MeasuredStep]:  # fmt: skip
     """Yield what each load measured, the lightest first; the caller may stop when it has seen enough.
 
     Parameters
@@ -63,7 +71,7 @@ def measure(
         _copy_plan(folder, step)
         try:
             result = replay(step, target, asked, jobs=jobs, on_progress=on_progress)
-            yield trace_of(step, pace, result)
+            yield MeasuredStep(trace_of(step, pace, result), result.stopped)
             if result.stopped:
                 return
         finally:
