@@ -98,8 +98,17 @@ def _watch(settings: WatchSettings) -> dict[str, Any]:
 
 
 def _workload(settings: WorkloadSettings) -> dict[str, Any]:
-    levels = [{"name": name} | _fields(level) for name, level in settings.service_levels.items()]
-    return _fields(settings) | {"service_levels": levels}
+    levels = [
+        {"name": name} | _without_defaults(level, ("statements", "headroom"))
+        for name, level in settings.service_levels.items()
+    ]
+    return _without_defaults(settings, ("forecast_seconds", "target_parallelism")) | {"service_levels": levels}
+
+
+def _without_defaults(settings: Strict, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return a view without these fields where they are not set: earlier releases did not have them."""
+    view, model = _fields(settings), type(settings).model_fields
+    return {name: value for name, value in view.items() if name not in names or value != model[name].default}
 
 
 def _endpoint(endpoint: Endpoint) -> dict[str, Any]:

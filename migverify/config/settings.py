@@ -170,6 +170,18 @@ class ServiceLevel(Strict):
         default=0.99, gt=0, lt=1, description="Share of the target's latencies that must be below `seconds`."
     )
     seconds: float = Field(gt=0, allow_inf_nan=False, description="Limit of that latency, from when a call was due.")
+    statements: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Judge only statements whose digest text fits this pattern (`*` any text, `?` any character, case"
+        " does not matter); `writes` and `reads` then count these alone.",
+    )
+    headroom: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="The level must also be met under this multiple of the captured load; `--headroom` wins.",
+    )
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> ServiceLevel:
@@ -229,6 +241,16 @@ class WorkloadSettings(Strict):
         default=".migverify/replay",
         validate_default=True,
         description="Where plans and journals of replays are kept; relative to the folder of this file.",
+    )
+    forecast_seconds: Seconds = Field(
+        default=60.0, description="A capture must cover so many seconds before its load is forecast."
+    )
+    target_parallelism: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Statements that the target works on at once without slowing down, for the forecast; measured where"
+        " it is not set.",
     )
     service_levels: dict[str, ServiceLevel] = Field(
         default_factory=dict, description="Service levels by name, for `--slo`; `payments` is built in."

@@ -267,13 +267,17 @@ Block = FactList | Lines | Table | FindingList | Code | BothAnswers | Chart | Se
 
 @dataclass(frozen=True, slots=True)
 class JUnitCase:
-    """A test case of JUnit. MISMATCH is a failure, INCONCLUSIVE an error, and ``lines`` say why."""
+    """A test case of JUnit. MISMATCH is a failure, INCONCLUSIVE an error, and ``lines`` say why.
+
+    ``notes`` are shown whatever the verdict is.
+    """
 
     group: str
     name: str
     verdict: Verdict
     lines: tuple[str, ...] = ()
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

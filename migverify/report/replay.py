@@ -14,6 +14,8 @@ from migverify.model import RunInfo, Verdict
 from migverify.report.model import Fact, ReportOptions
 from migverify.report.run_facts import RunFacts, run_facts
 from migverify.store.results import ResultStore
+from migverify.workload.forecast.model import LoadForecast
+from migverify.workload.forecast.store import load_forecast
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.render import masked
 from migverify.workload.replay.store import count_weights, read_digests, read_trend, read_whole
@@ -68,6 +70,7 @@ class ReplayFacts:
     lag: Histogram
     trend: Mapping[str, Any]
     facts: tuple[Fact, ...]
+    forecast: LoadForecast | None = None
 
 
 def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, listed: int = LISTED) -> ReplayFacts:
@@ -95,6 +98,7 @@ def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, liste
         coverage=_coverage(whole), slo=() if whole is None else tuple(whole.get("slo", ())),
         weights=weights, digests=digests, held=sum(weights.values()), latencies=latencies,
         lag=Histogram() if whole is None else Histogram.from_json(whole["lag"]), trend=trend, facts=facts,
+        forecast=load_forecast(store, run.run_id),
     )  # fmt: skip
 
 
