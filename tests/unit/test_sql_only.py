@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parents[2] / "migverify"
 PACKAGES = ("tables", "watch", "recon", "guards")
 CATALOG = re.compile(r"\bFROM (information_schema|performance_schema|mysql|sys)\.", re.IGNORECASE)
 OWN_FILE = re.compile(
-    r"^(import sqlite3|from migverify\.watch\.ledger_(file import LedgerFile|moving import MovingKeys)\b.*)$", re.MULTILINE
+    r"^(import sqlite3|from migverify\.watch\.ledger_(file import LedgerFile|moving import MovingKeys)\b.*)$",
+    re.MULTILINE,
 )
 """What a module imports whose statements go to a file of migverify's own, which no server sees."""
 SENT = {"query", "query_named", "query_bytes", "execute", "stream"}
