@@ -218,6 +218,15 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A file beside the page: ``href`` is relative to it."""
+
+    text: str
+    href: str
+    shown: Audience = Audience.BOTH
+
+
+@dataclass(frozen=True, slots=True)
 class BothAnswers:
     """The answers of both sides, beside each other; ``marked``: characters that differ are marked."""
 
@@ -262,7 +271,7 @@ class Section:
     shown: Audience = Audience.BOTH
 
 
-Block = FactList | Lines | Table | FindingList | Code | BothAnswers | Chart | Section
+Block = FactList | Lines | Table | FindingList | Code | Link | BothAnswers | Chart | Section
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from migverify.report.model import (
     FindingEntry,
     FindingList,
     Lines,
+    Link,
     Report,
     Row,
     Section,
@@ -91,6 +92,8 @@ class _Text:
                 if block.title:
                     yield f"{indent}{visible(block.title)}:"
                 yield from (f"{indent}  {visible(line)}" for line in block.text.split("\n") if line)
+            case Link():
+                yield f"{indent}{visible(block.text)}: {visible(block.href)}"
             case BothAnswers():
                 for side, text in (("source", block.source), ("target", block.target)):
                     yield f"{indent}{side}:"
