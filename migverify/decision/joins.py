@@ -1,15 +1,21 @@
-"""The places where further evidence joins a decision: one function each, until which the part is not known.
+"""The two places where further evidence joins a decision: the latency forecast of a replay, and a shadow replay.
 
-Each returns None where the store holds nothing of the kind for the run or the service.
+``latency_forecast`` and ``shadow_replay`` return None where the store
+holds nothing of the kind: the part is not known then.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from migverify.decision.model import Basis, EvidenceReason
-from migverify.model import RunInfo
-from migverify.store.results import ResultStore
+from migverify.decision.basis import basis_of
+from migverify.decision.model import Basis, EvidenceReason, ReasonKind
+from migverify.decision.read import EvidenceReading
+from migverify.model import RunInfo, Verdict
+
+_MET, _MISSED = "met", "missed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +30,73 @@ class JoinedEvidence:
     covered: str = ""
 
 
-def latency_forecast(store: ResultStore, replay: RunInfo) -> JoinedEvidence | None:
-    """Return the latency forecast of a replay: whether its service level holds at the captured rate, and beyond.
+def latency_forecast(reading: EvidenceReading, replay: RunInfo) -> JoinedEvidence | None:
+    """Return the latency forecast of a replay: ``forecast_evidence`` of what the store holds of it."""
+    del reading, replay
+    return None
 
-    A forecast that misses the level at the captured rate is harm, one that cannot be made a doubt.
+
+def shadow_replay(reading: EvidenceReading) -> JoinedEvidence | None:
+    """Return the newest shadow replay of the service: ``shadow_evidence`` of the status that it kept last."""
+    del reading
+    return None
+
+
+def forecast_evidence(reading: EvidenceReading, forecast: Any, run: RunInfo) -> JoinedEvidence:
+    """Return what a forecast proves: a level that is missed is harm, one that is not known a doubt.
+
+    Parameters
+    ----------
+    forecast
+        ``levels`` with name, ``captured`` and ``at_headroom`` (met, missed, not known), ``headroom`` and ``reasons``;
+        ``uses`` with text, digest and share of the target's busy time; ``reasons``: what is not known.
     """
-    del store, replay
-    return None
+    reasons = tuple(_of_forecast(reading, forecast, run))
+    most = ", ".join(f"{one.text or one.digest[:16]} {one.share:.0%}" for one in forecast.uses[:3])
+    return JoinedEvidence(run.run_id, run.finished, run.started, basis_of(run.facts), reasons,
+                          f"busy with {most}" if most else "")  # fmt: skip
 
 
-def shadow_replay(store: ResultStore, service: Basis) -> JoinedEvidence | None:
-    """Return the newest shadow replay of the service: its rolling counts of digests that differ are answers too."""
-    del store, service
-    return None
+def _of_forecast(reading: EvidenceReading, forecast: Any, run: RunInfo) -> Iterator[EvidenceReason]:
+    again = reading.command(f"workload replay {reading.capture} --slo NAME")
+    report = reading.command(f"report {run.run_id}")
+    if not forecast.levels:
+        yield EvidenceReason(ReasonKind.DOUBT, "no service level was judged", again)
+    for level in forecast.levels:
+        states = [("at the captured load", level.captured)]
+        if level.headroom is not None:
+            states.append((f"at {level.headroom:g}x of the captured load", str(level.at_headroom or "not known")))
+        for where, state in states:
+            why = f": {'; '.join(level.reasons)}" if level.reasons else ""
+            if state == _MISSED:
+                text = f"service level {level.name} is missed {where}{why}"
+                yield EvidenceReason(ReasonKind.HARM, text, f"{report} names the statements that use the most")
+            elif state != _MET:
+                text = f"service level {level.name} is not known {where}{why}"
+                yield EvidenceReason(ReasonKind.DOUBT, text, again)
+    yield from (EvidenceReason(ReasonKind.DOUBT, why, again) for why in forecast.reasons)
+
+
+def shadow_evidence(reading: EvidenceReading, status: Any, run: RunInfo) -> JoinedEvidence:
+    """Return what a shadow replay proves about answers; digests that differ are harm.
+
+    Parameters
+    ----------
+    status
+        The last one that it kept: run_id, at, verdict, reasons, counts, digests.
+    """
+    report = reading.command(f"report {status.run_id}")
+    reasons = []
+    for digest in status.digests:
+        if digest["verdict"] == Verdict.MISMATCH:
+            text = f"answers differ: {digest['text'] or digest['digest'][:16]} ({digest['different']:,} reads)"
+            reasons.append(EvidenceReason(ReasonKind.HARM, text, report, float(digest["different"])))
+    if status.verdict is Verdict.MISMATCH and not reasons:
+        reasons.append(EvidenceReason(ReasonKind.HARM, "the shadow replay is MISMATCH", report))
+    if status.verdict is not Verdict.MATCH:
+        doubts = status.reasons or ("the shadow replay is not MATCH",)
+        reasons += [EvidenceReason(ReasonKind.DOUBT, why, report) for why in doubts]
+    return JoinedEvidence(
+        status.run_id, status.at, run.started, basis_of(run.facts), tuple(reasons),
+        f"shadow replay, {status.counts.get('reads', 0):,} reads",
+    )  # fmt: skip

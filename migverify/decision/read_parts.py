@@ -110,7 +110,9 @@ def read_anomalies(reading: EvidenceReading) -> PartEvidence:
             names = ", ".join(map(str, one.body.get("transactions", ())))
             if one.permitted is PermittedBy.TARGET:
                 text = f"{one.name} that the source does not permit: transactions {names}"
-                yield EvidenceReason(HARM, text, reading.command(f"report {run.run_id}"), 1.0)
+                shows = reading.command(f"report {run.run_id}")
+                remedy = f"lock what is read before it is written (SELECT ... FOR UPDATE); {shows} has the statements"
+                yield EvidenceReason(HARM, text, remedy, 1.0)
         if whole is None:
             return
         for why in whole.reasons if whole.verdict is not Verdict.MISMATCH else ():
@@ -244,7 +246,7 @@ def _cell(
     if verdict != Verdict.MISMATCH:
         yield EvidenceReason(DOUBT, f"{name} is {verdict}{f': {reason}' if reason else ''}", again)
         return
-    findings = [body for _, body in reading.store.findings(run.run_id, rule, window=cell)]
+    findings: list[Mapping[str, Any]] = [body for _, body in reading.store.findings(run.run_id, rule, window=cell)]
     open_: list[Mapping[str, Any]] = []
     accepted: list[tuple[Mapping[str, Any], Waiver]] = []
     for one in findings:
@@ -257,7 +259,7 @@ def _cell(
     remedy = reading.command(f"report {run.run_id}") + "; docs/clients.md has what helps"
     if open_ or not findings:
         shown = ", first {path}: {source} / {target}".format_map(open_[0]) if open_ else ""
-        text = f"{name} behaves otherwise on the target ({len(open_):,} differences{shown})"
+        text = f"{name} behaves otherwise on the target ({len(open_):,} different{shown})"
         yield EvidenceReason(HARM, text[:400], remedy, float(len(open_)))
     for one, waiver in accepted:
         words = f"{waiver.owner}, until {waiver.expires}: {waiver.reason}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,11 @@ from migverify.workload.replay.store import count_weights, read_digests, read_wh
 
 _HARMFUL = ("blocker", "review", "noise", "waived")
 _TEXT = 160
+
+
+def of_a_capture(run: RunInfo) -> bool:
+    """Whether a replay was planned from a capture; one of a log that grows has no choices."""
+    return isinstance(run.plan.get("choices"), Mapping)
 
 
 def partial_replay(run: RunInfo) -> str:
@@ -42,13 +47,13 @@ def whole_replay(run: RunInfo) -> str:
 def read_answers(reading: EvidenceReading) -> PartEvidence:
     """Return what the last replay of the capture says of its answers; a fresher shadow replay counts as well."""
     again = reading.command(f"workload replay {reading.capture}")
-    chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay)
+    chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture)
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
         return answer_reasons(reading, run)
 
     found = evidence_of(DecisionPart.ANSWERS, chosen, reasons, again, covered=lambda run: _covered(reading, run))
-    shadow = None if reading.service is None else shadow_replay(reading.store, reading.service)
+    shadow = shadow_replay(reading)
     return found if shadow is None else _with_shadow(found, shadow)
 
 
@@ -60,7 +65,7 @@ def _with_shadow(found: PartEvidence, shadow: JoinedEvidence) -> PartEvidence:
     kept = tuple(replace(one, run=one.run or found.run) for one in found.reasons if one.kind is HARM)
     return replace(
         found, run=shadow.run, taken=shadow.taken, began=shadow.began, basis=shadow.basis,
-        reasons=(*shadow.reasons, *kept), covered=shadow.covered,
+        reasons=(*shadow.reasons, *kept), covered=shadow.covered, needs_capture=False,
     )  # fmt: skip
 
 
@@ -95,18 +100,22 @@ def _of_digest(
 ) -> Iterator[EvidenceReason]:  # fmt: skip
     """Yield the harm of a digest, and what was accepted about it."""
     shown = f"{_short(text)} ({calls:,} {'call' if calls == 1 else 'calls'})" if text else f"digest {digest[:16]}"
-    remedy = reading.command(f"workload reproduce --run {run.run_id} --digest {digest}")
+    remedy = reading.command(f"workload reproduce --run {run.run_id} --digest {digest[:16]}")
     blockers = sorted({one["aspect"] for one in verdict["findings"] if one["weight"] == "blocker"})
     if blockers or verdict["verdict"] == Verdict.MISMATCH:
-        yield EvidenceReason(HARM, f"{', '.join(blockers) or 'answers'} differ: {shown}", remedy, calls)
+        yield EvidenceReason(HARM, f"{_differ(blockers)}: {shown}", remedy, calls)
     for one in verdict["findings"]:
         if one["weight"] != "waived":
             continue
         if one["waiver"] in valid:
-            yield EvidenceReason(WAIVED, f"{one['aspect']} differs: {shown}", remedy, calls, one["waiver"])
+            yield EvidenceReason(WAIVED, f"{_differ([one['aspect']])}: {shown}", remedy, calls, one["waiver"])
         else:
-            gone = f"{one['aspect']} differs: {shown}; it was accepted by {one['waiver']}, which does not hold any more"
-            yield EvidenceReason(HARM, gone, remedy, calls)
+            lapsed = f"it was accepted by {one['waiver']}, which does not hold any more"
+            yield EvidenceReason(HARM, f"{_differ([one['aspect']])}: {shown}; {lapsed}", remedy, calls)
+
+
+def _differ(aspects: Sequence[str]) -> str:
+    return f"{aspects[0]} differs" if len(aspects) == 1 else f"{', '.join(aspects) or 'answers'} differ"
 
 
 def _open(run: RunInfo, whole: Mapping[str, Any], again: str, *, proved: bool) -> Iterator[EvidenceReason]:
@@ -147,8 +156,8 @@ def _covered(reading: EvidenceReading, run: RunInfo) -> str:
 def read_latency(reading: EvidenceReading) -> PartEvidence:
     """Return whether the service level holds: what the last replay measured of it, and the forecast made of it."""
     again = reading.command(f"workload replay {reading.capture} --slo NAME")
-    chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay)
-    forecast = None if chosen.run is None else latency_forecast(reading.store, chosen.run)
+    chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture)
+    forecast = None if chosen.run is None else latency_forecast(reading, chosen.run)
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
         whole = read_whole(reading.store, run.run_id)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import PurePosixPath
+from typing import Any, TypeVar
 
 from migverify.decision.decide import age_text
-from migverify.decision.model import Decision, DecisionReason, PartDecision, ReasonKind, Standing
+from migverify.decision.model import (
+    Decision,
+    DecisionReason,
+    EvidenceReason,
+    PartDecision,
+    PartEvidence,
+    ReasonKind,
+    Standing,
+)
 from migverify.exposition import Metric, number
 from migverify.report.figures import amount, plural, utc
 from migverify.report.model import (
+    Audience,
     Block,
     Code,
     Fact,
@@ -28,6 +39,7 @@ from migverify.report.model import (
     tone_of,
 )
 from migverify.report.run_facts import redact
+from migverify.secrets import scrub
 
 WORST = 3
 """Reasons at the top of a page."""
@@ -57,82 +69,88 @@ def decision_report(decision: Decision, service: str, links: Mapping[str, str] |
     links
         Files of the runs' own reports, relative to the page, by run.
     """
-    links, standing = links or {}, decision.standing
+    links, standing, decision = links or {}, decision.standing, without_secrets(decision)
     counts = {each: [one for one in decision.parts if one.standing is each] for each in Standing}
     waived = sum(len(one.of_kind(ReasonKind.WAIVED)) for one in decision.parts)
     headline = ", ".join(f"{len(some)} {each.value}" for each, some in counts.items() if some)
     return Report(
         "", f"decision for {service}", decision.verdict, _SENTENCES[standing],
         f"{service}, {utc(decision.now)} ({headline})", word=standing.value, tone=tone_of(decision.verdict),
-        covered=_covered(decision), reasons=tuple(_worst(decision)), started=decision.now,
+        covered=_covered(decision), reasons=tuple(_worst(decision)), remedies=tuple(_remedies(decision)),
+        started=decision.now,
         tiles=(*(Tile(f"{len(some)}", f"{plural(len(some), 'part')} {each.value}",
                       tone_of(each.verdict) if some else "none") for each, some in counts.items()),
                Tile(f"{waived}", "waived", "inconclusive" if waived else "none")),
         cards=(("decision", tuple(_facts(decision))), *_endpoints(decision)),
-        sections=(*_actions(decision), Section("Parts", (Table(_PARTS, tuple(map(_row, decision.parts)), named=1),),
+        sections=(Section("Parts", (Table(_PARTS, tuple(map(_row, decision.parts)), named=1),),
                                                id="parts"),
                   Section("Evidence", tuple(_part(one, links) for one in decision.parts), id="evidence")),
         cases=tuple(map(_case, decision.parts)), metrics=tuple(_metrics(decision)),
-        document={"service": service, **_redacted(decision.as_json())}, private=True,
+        document={"service": service, **decision.as_json()}, private=True,
         next_steps=tuple(_steps(decision)),
     )  # fmt: skip
 
 
-def _redacted(body: dict[str, object]) -> dict[str, object]:
-    """Withhold passwords inside URLs, at any depth."""
+def without_secrets(decision: Decision) -> Decision:
+    """Return the decision with no password in any text: of a URL, or one that this process knows."""
 
-    def inner(value: object) -> object:
-        if isinstance(value, str):
-            return redact(value)
-        if isinstance(value, Mapping):
-            return {str(name): inner(one) for name, one in value.items()}
-        return [inner(one) for one in value] if isinstance(value, list | tuple) else value
+    def reasons(some: tuple[DecisionReason, ...]) -> tuple[DecisionReason, ...]:
+        return tuple(replace(one, reason=_clean(one.reason)) for one in some)
 
-    return {name: inner(value) for name, value in body.items()}
+    parts = tuple(
+        replace(one, evidence=_clean(replace(one.evidence, reasons=())), reasons=reasons(one.reasons))
+        for one in decision.parts
+    )
+    return replace(decision, parts=parts, reasons=reasons(decision.reasons), unread=_redact(decision.unread))
+
+
+T = TypeVar("T", EvidenceReason, PartEvidence)
+
+
+def _clean(one: T) -> T:
+    texts: dict[str, Any] = {field.name: getattr(one, field.name) for field in fields(one)}
+    cleaned: dict[str, Any] = {name: _redact(text) for name, text in texts.items() if type(text) is str}
+    return replace(one, **cleaned)
+
+
+def _redact(text: str) -> str:
+    return scrub(redact(text))
 
 
 def _covered(decision: Decision) -> str:
     dates = [one.evidence.taken for one in decision.parts if one.evidence.taken is not None]
     oldest = f" The oldest evidence is of {utc(min(dates))}." if dates else ""
-    return f"Decided at {utc(decision.now)}, on evidence of at most {age_text(decision.rules.max_age)}.{oldest}"
+    return f"Decided at {utc(decision.now)}. Evidence counts for {age_text(decision.rules.max_age)}.{oldest}"
 
 
 def _worst(decision: Decision) -> Iterator[str]:
     if decision.unread:
-        yield redact(f"what is there now could not be read: {decision.unread}")
+        yield f"what is there now could not be read: {decision.unread}"
     yield from map(_line, decision.reasons[:WORST])
 
 
+def _remedies(decision: Decision) -> Iterator[str]:
+    if decision.unread:
+        yield ""
+    yield from (one.reason.remedy for one in decision.reasons[:WORST])
+
+
 def _line(one: DecisionReason) -> str:
-    return redact(f"{one.part.words}: {one.reason.text}")
-
-
-def _actions(decision: Decision) -> Iterator[Section]:
-    """Yield the worst reasons with what to do: what the first screen is for."""
-    if not decision.reasons:
-        return
-    lines = [
-        f"{place}. {_line(one)}" + (f" -> {redact(one.reason.remedy)}" if one.reason.remedy else "")
-        for place, one in enumerate(decision.reasons[:WORST], 1)
-    ]
-    more = len(decision.reasons) - len(lines)
-    note = (Lines((f"{amount(more, 'more reason')}: see the parts below.",), style="note"),) if more > 0 else ()
-    yield Section("What to do first", (Lines(tuple(lines)), *note), id="first")
+    return f"{one.part.words}: {one.reason.text}"
 
 
 def _facts(decision: Decision) -> Iterator[Fact]:
     required = [one.part.words for one in decision.parts if one.required]
     left = [one.part.words for one in decision.parts if not one.required]
-    yield Fact("decided", utc(decision.now))
-    yield Fact("evidence is stale after", age_text(decision.rules.max_age))
-    yield Fact("required parts", ", ".join(required) or "none")
+    yield Fact("stale after", age_text(decision.rules.max_age))
+    yield Fact("required", ", ".join(required) if left else "all parts")
     if left:
-        yield Fact("not required (decision.parts)", ", ".join(left))
+        yield Fact("not required", f"{', '.join(left)} (decision.parts)")
     for pair in decision.rules.clones:
-        yield Fact("rehearsal clones", ", ".join(f"{name} {address}" for name, address in pair.items()))
+        yield Fact("clones", ", ".join(f"{name} {address}" for name, address in pair.items()))
     if decision.basis is not None:
-        yield Fact("definitions", decision.basis.schema[:16])
-        yield Fact("capture", decision.basis.capture[:16] or "none")
+        yield Fact("definitions", decision.basis.schema[:12])
+        yield Fact("capture", decision.basis.capture[:12] or "none")
 
 
 def _endpoints(decision: Decision) -> Iterator[tuple[str, tuple[Fact, ...]]]:
@@ -147,7 +165,7 @@ def _row(one: PartDecision) -> Row:
     return (
         badge(one.standing.verdict, one.standing.value), TableCell(one.part.words, link=one.part.value, notes=notes),
         one.evidence.run or "none", "" if one.age is None else age_text(one.age),
-        "" if worst is None else redact(worst.reason.text),
+        "" if worst is None else worst.reason.text,
     )  # fmt: skip
 
 
@@ -169,7 +187,7 @@ def _part(one: PartDecision, links: Mapping[str, str]) -> Section:
     for kind in ReasonKind:
         blocks += _reasons(one, kind)
     if one.evidence.again:
-        blocks.append(Code(redact(one.evidence.again), "new evidence"))
+        blocks.append(Code(one.evidence.again, "new evidence"))
     title = one.part.words if one.required else f"{one.part.words} (not required)"
     standing = one.standing
     return Section(title, tuple(blocks), one.part.value, standing.value, tone_of(standing.verdict), folded=True)
@@ -179,20 +197,23 @@ def _reasons(one: PartDecision, kind: ReasonKind) -> Iterator[Block]:
     found = one.of_kind(kind)
     if not found:
         return
-    last = "Accepted by" if kind is ReasonKind.WAIVED else "What to do"
+    last, arrow = ("Accepted by", "accepted by ") if kind is ReasonKind.WAIVED else ("What to do", "-> ")
+    texts = [(each.reason.text, each.reason.waiver or each.reason.remedy, each.run) for each in found[:_LISTED]]
     rows = tuple(
-        (redact(each.reason.text),
-         TableCell(redact(each.reason.waiver or each.reason.remedy), code=kind is not ReasonKind.WAIVED))
-        for each in found[:_LISTED]
+        (TableCell(text, notes=(f"run {run}",) if run != one.evidence.run else ()),
+         TableCell(what, code=bool(what) and kind is not ReasonKind.WAIVED))
+        for text, what, run in texts
     )  # fmt: skip
     columns = (TableColumn(_TITLES[kind].capitalize()), TableColumn(last))
-    yield Table(columns, rows, total=len(found), named=0, style="reasons")
+    yield Table(columns, rows, total=len(found), named=0, style="reasons", shown=Audience.PAGE)
+    lines = [line for text, what, _ in texts for line in (text, *([f"  {arrow}{what}"] if what else []))]
+    more = [f"{amount(len(found) - _LISTED, 'more reason')}"] if len(found) > _LISTED else []
+    yield Lines((*lines, *more), _TITLES[kind], shown=Audience.TEXT)
 
 
 def _case(one: PartDecision) -> JUnitCase:
     lines = [
-        f"{_TITLES[each.reason.kind]}: {redact(each.reason.text)}"
-        + (f" -> {redact(each.reason.remedy)}" if each.reason.remedy else "")
+        f"{_TITLES[each.reason.kind]}: {each.reason.text}" + (f" -> {each.reason.remedy}" if each.reason.remedy else "")
         for each in one.reasons
         if each.reason.kind is not ReasonKind.WAIVED
     ]
@@ -220,7 +241,7 @@ def _steps(decision: Decision) -> Iterator[Fact]:
     """Yield commands that give what is missing, each once."""
     seen: dict[str, str] = {}
     for one in decision.reasons:
-        remedy = redact(one.reason.remedy)
+        remedy = one.reason.remedy
         if remedy.startswith("migverify "):
             seen.setdefault(remedy, one.part.words)
     for remedy, words in list(seen.items())[:WORST]:

@@ -52,7 +52,8 @@ class _Text:
     def report(self, report: Report) -> list[str]:
         verdict = self._paint(visible(report.word or str(report.verdict)), report.tone)
         lines = [f"{verdict}  {visible(report.headline or report.subject)}"]
-        lines += [f"  {visible(reason)}" for reason in report.reasons]
+        for reason, remedy in report.reasons_with_remedies:
+            lines += [f"  {visible(reason)}", *([f"    -> {visible(remedy)}"] if remedy else [])]
         lines += ["", *_facts(tuple(_head(report)), "  ")]
         for section in report.sections:
             lines += self._section(section)

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from migverify.decision import read_replays
 from migverify.decision.decide import decide
-from migverify.decision.joins import JoinedEvidence
+from migverify.decision.joins import JoinedEvidence, forecast_evidence, shadow_evidence
 from migverify.decision.model import (
     Decision,
     DecisionPart,
@@ -26,6 +26,7 @@ from migverify.decision.model import (
     Standing,
 )
 from migverify.decision.run import evidence
+from migverify.model import Verdict
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.workload.catalogue.waivers import Waiver
@@ -80,7 +81,7 @@ def test_an_empty_store_is_not_known_and_says_what_to_run(store: ResultStore) ->
 
 
 HARM: list[tuple[DecisionPart, dict[str, Any], str]] = [
-    (DecisionPart.ANSWERS, {"replay": {"differs": True}}, "differ: SELECT"),
+    (DecisionPart.ANSWERS, {"replay": {"differs": True}}, "differs: SELECT"),
     (DecisionPart.ANOMALIES, {"anomalies": {"lost": True}}, "lost update that the source does not permit"),
     (DecisionPart.LATENCY, {"replay": {"missed": True}}, "service level payments was missed"),
     (DecisionPart.PLANS, {"plans": {"scan": True}}, "index lost: index k of the source"),
@@ -363,3 +364,63 @@ def test_a_verdict_that_was_changed_to_match_is_found(store: ResultStore) -> Non
     found = decision(store)
     assert found.standing is Standing.NO_GO
     assert {one.part for one in found.reasons} >= {DecisionPart.ANSWERS, DecisionPart.PLANS, DecisionPart.HOTSPOTS}
+
+
+@dataclass(frozen=True)
+class Level:
+    name: str = "payments"
+    captured: str = "met"
+    headroom: float | None = 1.3
+    at_headroom: str | None = "met"
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Load:
+    levels: tuple[Level, ...] = (Level(),)
+    uses: tuple[Any, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("load", "kinds"),
+    [
+        (Load(), []),
+        (Load(levels=()), ["not known"]),
+        (Load((Level(captured="missed"),)), ["harm"]),
+        (Load((Level(at_headroom="missed", reasons=("p99 is 3 s",)),)), ["harm"]),
+        (Load((Level(captured="not known"), Level("other"))), ["not known"]),
+        (Load((Level(at_headroom=None),)), ["not known"]),
+        (Load((Level(headroom=None, at_headroom=None),)), []),
+        (Load(reasons=("the capture covers 3 s",)), ["not known"]),
+    ],
+)
+def test_a_forecast_is_read_by_the_states_of_its_levels(store: ResultStore, load: Load, kinds: list[str]) -> None:
+    run = store.load_run(made.replay(store))
+    found = forecast_evidence(reading(store), load, run)
+    assert [one.kind.value for one in found.reasons] == kinds
+    assert all(one.remedy for one in found.reasons)
+    assert (found.run, found.basis) == (run.run_id, BASIS)
+
+
+@dataclass(frozen=True)
+class Shadow:
+    run_id: str
+    verdict: Verdict = Verdict.MATCH
+    reasons: tuple[str, ...] = ()
+    digests: tuple[dict[str, Any], ...] = ()
+    at: float = 1.0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def test_a_shadow_replay_is_read_by_its_digests(store: ResultStore) -> None:
+    run = store.load_run(made.replay(store))
+    bad = {"verdict": "MISMATCH", "text": "SELECT ?", "digest": "d" * 64, "different": 4}
+    for status, kinds in (
+        (Shadow(run.run_id), []),
+        (Shadow(run.run_id, Verdict.INCONCLUSIVE, ("a gap in the log",)), ["not known"]),
+        (Shadow(run.run_id, Verdict.INCONCLUSIVE), ["not known"]),
+        (Shadow(run.run_id, Verdict.MISMATCH, (), (bad,)), ["harm", "not known"]),
+        (Shadow(run.run_id, Verdict.MISMATCH, ("x",)), ["harm", "not known"]),
+    ):
+        assert [one.kind.value for one in shadow_evidence(reading(store), status, run).reasons] == kinds
