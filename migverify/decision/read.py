@@ -46,6 +46,8 @@ class EvidenceReading:
         Drivers and pools of the service as ``driver/pool``, and the scenarios that it depends on; none: all.
     options
         What commands of remedies need to find the configuration.
+    replays
+        The folder in which replays are kept.
     """
 
     store: ResultStore
@@ -56,6 +58,7 @@ class EvidenceReading:
     clients: Sequence[str] = ()
     scenarios: Sequence[str] = ()
     options: str = ""
+    replays: str = ""
     _runs: list[RunInfo] = field(default_factory=list)
 
     def command(self, words: str) -> str:

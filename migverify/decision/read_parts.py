@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from migverify.decision.read import (
     choose_runs,
     evidence_of,
 )
-from migverify.decision.read_replays import whole_replay
+from migverify.decision.read_replays import last_whole_replay, whole_replay
 from migverify.errors import UsageError
 from migverify.guards.hotspots_model import HotspotLimits
 from migverify.guards.keep import answers, body, guards_of
@@ -102,6 +103,7 @@ def read_hotspots(reading: EvidenceReading) -> PartEvidence:
 def read_anomalies(reading: EvidenceReading) -> PartEvidence:
     """Return what the last comparison of histories says; it is as old as the replay that recorded them."""
     again = reading.command(f"workload replay {reading.capture} --writes --anomalies")
+    again = _comparison(reading) or again
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
         whole, held = stored_comparison(reading.store, run.run_id), 0
@@ -128,9 +130,22 @@ def read_anomalies(reading: EvidenceReading) -> PartEvidence:
     return _of_replay(DecisionPart.ANOMALIES, reading, StoredKind.ANOMALIES, reasons, again)
 
 
+def _comparison(reading: EvidenceReading) -> str:
+    """Return the command that compares the histories of the last whole replay; empty where that was done."""
+    folder = last_whole_replay(reading)
+    if folder is None or any(run.facts.get("replay") == folder.name for run in reading.runs(StoredKind.ANOMALIES)):
+        return ""
+    files = [folder / f"history-{side}.jsonl" for side in ("source", "target")]
+    if not all(file.exists() for file in files):
+        return ""
+    return reading.command(f"workload anomalies {' '.join(shlex.quote(str(file)) for file in files)}")
+
+
 def read_conflicts(reading: EvidenceReading) -> PartEvidence:
     """Return which conflicts the last replay with writes met, as ``explain-conflict`` kept them."""
-    again = reading.command("workload explain-conflict --replay FOLDER")
+    folder = last_whole_replay(reading)
+    shown = "FOLDER" if folder is None else shlex.quote(str(folder))
+    again = f"migverify workload explain-conflict --replay {shown}{reading.options or ' --config migverify.yaml'}"
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
         found, totals = tuple(stored_conflicts(reading.store, run.run_id)), stored_totals(reading.store, run.run_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from migverify.decision.joins import JoinedEvidence, latency_forecast, shadow_replay
@@ -42,6 +43,20 @@ def whole_replay(run: RunInfo) -> str:
     if why := partial_replay(run):
         return why
     return "" if isinstance(leave, Mapping) and leave.get("writes") else "the replay asked no writes"
+
+
+def last_whole_replay(reading: EvidenceReading) -> Path | None:
+    """Return the folder of the newest replay of the service that asked writes and came to its end; None: there is none.
+
+    What it recorded may still be compared and explained, without another replay.
+    """
+    for brief in reading.runs(StoredKind.REPLAY):
+        if brief.finished is None or not reading.serves(brief):
+            continue
+        if not whole_replay(reading.store.load_run(brief.run_id)):
+            folder = Path(reading.replays) / brief.run_id
+            return folder if folder.is_dir() else None
+    return None
 
 
 def read_answers(reading: EvidenceReading) -> PartEvidence:

@@ -76,7 +76,7 @@ def decide_now(
     service, unread = _service(config, folder)
     reading = EvidenceReading(
         store, service, rules_of(config), str(folder), _waivers(config), config.decision.clients,
-        config.decision.scenarios, options,
+        config.decision.scenarios, options, config.workload.folder,
     )  # fmt: skip
     return decide(evidence(reading, time.time() if now is None else now, unread), reading.rules)
 
