@@ -13,7 +13,7 @@ from typing import Any
 from migverify.decision.basis import basis_of
 from migverify.decision.model import Basis, EvidenceReason, ReasonKind
 from migverify.decision.read import EvidenceReading
-from migverify.model import RunInfo, Verdict
+from migverify.model import RunInfo, StoredKind, Verdict
 
 _MET, _MISSED = "met", "missed"
 
@@ -40,6 +40,13 @@ def shadow_replay(reading: EvidenceReading) -> JoinedEvidence | None:
     """Return the newest shadow replay of the service: ``shadow_evidence`` of the status that it kept last."""
     del reading
     return None
+
+
+def shadow_runs(reading: EvidenceReading) -> Iterator[RunInfo]:
+    """Yield the shadow replays of the service, the newest first; they rest on a log, not on a capture."""
+    for run in reading.runs(StoredKind.REPLAY):
+        if run.facts.get("shadow") and reading.serves(run, needs_capture=False):
+            yield run
 
 
 def forecast_evidence(reading: EvidenceReading, forecast: Any, run: RunInfo) -> JoinedEvidence:

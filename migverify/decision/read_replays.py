@@ -73,14 +73,24 @@ def read_answers(reading: EvidenceReading) -> PartEvidence:
 
 
 def _with_shadow(found: PartEvidence, shadow: JoinedEvidence) -> PartEvidence:
-    """Add a shadow replay: the fresher of both is the evidence, and harm of either counts."""
-    fresher = found.taken is None or (shadow.taken is not None and shadow.taken > found.taken)
-    if not fresher:
-        return replace(found, reasons=(*found.reasons, *(one for one in shadow.reasons if one.kind is HARM)))
-    kept = tuple(replace(one, run=one.run or found.run) for one in found.reasons if one.kind is HARM)
+    """Add a shadow replay: its harm counts, and where it is fresher the answers of a replay are of its time.
+
+    It asks reads alone, so it takes nothing away that a replay showed or left open, and is no evidence without one.
+    """
+    mine = tuple(replace(one, run=one.run or shadow.run) for one in shadow.reasons)
+    harm = tuple(one for one in mine if one.kind is HARM)
+    if not found.run:
+        doubt = EvidenceReason(DOUBT, "a shadow replay asks reads alone: answers to writes are not known", found.again)
+        return replace(
+            found, run=shadow.run, taken=shadow.taken, began=shadow.began, basis=shadow.basis, needs_capture=False,
+            reasons=(*mine, doubt), covered=shadow.covered,
+        )  # fmt: skip
+    fresher = shadow.taken is not None and (found.taken is None or shadow.taken > found.taken)
+    if not fresher or found.basis is None or shadow.basis != replace(found.basis, capture=""):
+        return replace(found, reasons=(*found.reasons, *harm))
+    covered = "; ".join(filter(None, (found.covered, f"{shadow.covered} (run {shadow.run})")))
     return replace(
-        found, run=shadow.run, taken=shadow.taken, began=shadow.began, basis=shadow.basis,
-        reasons=(*shadow.reasons, *kept), covered=shadow.covered, needs_capture=False,
+        found, taken=shadow.taken, began=shadow.began, reasons=(*found.reasons, *mine), covered=covered
     )  # fmt: skip
 
 

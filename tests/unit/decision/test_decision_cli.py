@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[ResultStore]:
 
 
 @pytest.fixture
-def ask(tmp_path: Path, store: ResultStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Ask the command, with servers as the evidence has them and a forecast that holds."""
     monkeypatch.chdir(tmp_path)
     joined = JoinedEvidence("", None, None, None, (), "")

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from migverify.decision import read_replays
 from migverify.decision.decide import decide
-from migverify.decision.joins import JoinedEvidence, forecast_evidence, shadow_evidence
+from migverify.decision.joins import JoinedEvidence, forecast_evidence, shadow_evidence, shadow_runs
 from migverify.decision.model import (
     Decision,
     DecisionPart,
@@ -26,7 +26,7 @@ from migverify.decision.model import (
     Standing,
 )
 from migverify.decision.run import evidence
-from migverify.model import Verdict
+from migverify.model import StoredKind, Verdict
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.workload.catalogue.waivers import Waiver
@@ -300,28 +300,46 @@ SHADOW = EvidenceReason(ReasonKind.HARM, "answers differ since 12:00", "migverif
 
 
 @pytest.mark.usefixtures("forecast")
-def test_a_fresher_shadow_replay_is_the_answers_and_takes_no_harm_away(
+def test_a_fresher_shadow_replay_keeps_answers_fresh_and_takes_nothing_away(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with made.clock(monkeypatch, time.time() - 30 * 86_400):
-        made.replay(store)
-    joined = JoinedEvidence("shadow", time.time(), time.time() - 60, BASIS, (), "2 days")
+    joined = JoinedEvidence("shadow", time.time(), time.time() - 60, replace(BASIS, capture=""), (), "2 days")
 
     def shadow(*reasons: EvidenceReason, **changes: Any) -> tuple[Standing, list[str]]:
         given = replace(joined, reasons=reasons, **changes)
         monkeypatch.setattr(read_replays, "shadow_replay", lambda *_: given)
         return part(decision(store), DecisionPart.ANSWERS)
 
-    assert part(decision(store), DecisionPart.ANSWERS)[0] is Standing.NOT_KNOWN
+    alone = shadow()
+    assert alone[0] is Standing.NOT_KNOWN
+    assert any("answers to writes are not known" in each for each in alone[1])
+    with made.clock(monkeypatch, time.time() - 30 * 86_400):
+        made.replay(store)
+    old = time.time() - 40 * 86_400
     assert shadow()[0] is Standing.GO
+    assert shadow(taken=old)[0] is Standing.NOT_KNOWN
+    assert shadow(basis=replace(BASIS, capture="", schema="6" * 64))[0] is Standing.NOT_KNOWN
+    assert shadow(basis=None)[0] is Standing.NOT_KNOWN
     assert shadow(SHADOW)[0] is Standing.NO_GO
-    assert shadow(SHADOW, taken=time.time() - 40 * 86_400)[0] is Standing.NO_GO, (
-        "its harm counts where it is older, too"
-    )
-    assert shadow(taken=time.time() - 40 * 86_400)[0] is Standing.NOT_KNOWN
+    assert shadow(SHADOW, taken=old)[0] is Standing.NO_GO, "harm counts where it is older, too"
     with made.clock(monkeypatch, time.time() - 20 * 86_400):
+        made.replay(store, ends=False)
+    assert shadow()[0] is Standing.NOT_KNOWN, "nor does it take a doubt away"
+    with made.clock(monkeypatch, time.time() - 10 * 86_400):
         made.replay(store, differs=True)
     assert shadow()[0] is Standing.NO_GO, "a replay showed harm, and only a replay takes it away"
+
+
+def test_shadow_replays_of_the_service_are_found_and_are_no_replays_of_a_capture(store: ResultStore) -> None:
+    made.replay(store)
+    plan = {"kind": "replay", "capture": "/var/log/general.log", "sides": ["source", "target"]}
+    for basis in (BASIS, replace(BASIS, pair={"source": "x:1", "target": "y:2"})):
+        facts = made.facts(replace(basis, capture=""), shadow=True)
+        run = store.start_run("workload replay --follow", "h", plan, facts, kind=StoredKind.REPLAY)
+        if basis is BASIS:
+            mine = run
+    assert [one.run_id for one in shadow_runs(reading(store))] == [mine]
+    assert decision(store).parts[0].standing is Standing.GO
 
 
 DAMAGE = [
