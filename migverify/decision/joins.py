@@ -1,7 +1,6 @@
-"""The two places where further evidence joins a decision: the latency forecast of a replay, and a shadow replay.
+"""Evidence that joins that of a replay: its latency forecast, and a shadow replay of the service.
 
-``latency_forecast`` and ``shadow_replay`` return None where the store
-holds nothing of the kind: the part is not known then.
+``latency_forecast`` and ``shadow_replay`` return None where the store holds nothing of the kind.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from migverify.decision.basis import basis_of
 from migverify.decision.model import Basis, EvidenceReason, ReasonKind
 from migverify.decision.read import EvidenceReading
 from migverify.model import RunInfo, StoredKind, Verdict
-
-_MET, _MISSED = "met", "missed"
+from migverify.workload.forecast.model import LevelState, LoadForecast
+from migverify.workload.forecast.store import load_forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +29,12 @@ class JoinedEvidence:
     covered: str = ""
 
 
-def latency_forecast(reading: EvidenceReading, replay: RunInfo) -> JoinedEvidence | None:
-    """Return the latency forecast of a replay: ``forecast_evidence`` of what the store holds of it."""
-    del reading, replay
-    return None
+def latency_forecast(
+    reading: EvidenceReading, replay: RunInfo, judged: frozenset[str] = frozenset()
+) -> JoinedEvidence | None:
+    """Return the latency forecast of a replay; ``judged`` are service levels that the replay itself judged."""
+    forecast = load_forecast(reading.store, replay.run_id)
+    return None if forecast is None else forecast_evidence(reading, forecast, replay, judged)
 
 
 def shadow_replay(reading: EvidenceReading) -> JoinedEvidence | None:
@@ -49,36 +50,36 @@ def shadow_runs(reading: EvidenceReading) -> Iterator[RunInfo]:
             yield run
 
 
-def forecast_evidence(reading: EvidenceReading, forecast: Any, run: RunInfo) -> JoinedEvidence:
-    """Return what a forecast proves: a level that is missed is harm, one that is not known a doubt.
-
-    Parameters
-    ----------
-    forecast
-        ``levels`` with name, ``captured`` and ``at_headroom`` (met, missed, not known), ``headroom`` and ``reasons``;
-        ``uses`` with text, digest and share of the target's busy time; ``reasons``: what is not known.
-    """
-    reasons = tuple(_of_forecast(reading, forecast, run))
+def forecast_evidence(
+    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, judged: frozenset[str] = frozenset()
+) -> JoinedEvidence:
+    """Return what a forecast proves: a level that is missed is harm, one that is not known a doubt."""
+    reasons = tuple(_of_forecast(reading, forecast, run, judged))
     most = ", ".join(f"{one.text or one.digest[:16]} {one.share:.0%}" for one in forecast.uses[:3])
     return JoinedEvidence(run.run_id, run.finished, run.started, basis_of(run.facts), reasons,
                           f"busy with {most}" if most else "")  # fmt: skip
 
 
-def _of_forecast(reading: EvidenceReading, forecast: Any, run: RunInfo) -> Iterator[EvidenceReason]:
+def _of_forecast(
+    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, judged: frozenset[str]
+) -> Iterator[EvidenceReason]:
     again = reading.command(f"workload replay {reading.capture} --slo NAME")
     report = reading.command(f"report {run.run_id}")
     if not forecast.levels:
         yield EvidenceReason(ReasonKind.DOUBT, "no service level was judged", again)
     for level in forecast.levels:
-        states = [("at the captured load", level.captured)]
+        states = [(level.name, "at the captured load", level.captured)]
         if level.headroom is not None:
-            states.append((f"at {level.headroom:g}x of the captured load", str(level.at_headroom or "not known")))
-        for where, state in states:
+            at = f"at {level.headroom:g}x"
+            states.append((f"{level.name} {at}", f"{at} the captured load", level.at_headroom or LevelState.NOT_KNOWN))
+        for name, where, state in states:
+            if name in judged:
+                continue  # the replay says so itself
             why = f": {'; '.join(level.reasons)}" if level.reasons else ""
-            if state == _MISSED:
+            if state is LevelState.MISSED:
                 text = f"service level {level.name} is missed {where}{why}"
                 yield EvidenceReason(ReasonKind.HARM, text, f"{report} names the statements that use the most")
-            elif state != _MET:
+            elif state is not LevelState.MET:
                 text = f"service level {level.name} is not known {where}{why}"
                 yield EvidenceReason(ReasonKind.DOUBT, text, again)
     yield from (EvidenceReason(ReasonKind.DOUBT, why, again) for why in forecast.reasons)

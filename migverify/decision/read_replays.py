@@ -182,7 +182,8 @@ def read_latency(reading: EvidenceReading) -> PartEvidence:
     """Return whether the service level holds: what the last replay measured of it, and the forecast made of it."""
     again = reading.command(f"workload replay {reading.capture} --slo NAME")
     chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture)
-    forecast = None if chosen.run is None else latency_forecast(reading, chosen.run)
+    judged = frozenset() if chosen.run is None else _judged(reading, chosen.run)
+    forecast = None if chosen.run is None else latency_forecast(reading, chosen.run, judged)
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
         whole = read_whole(reading.store, run.run_id)
@@ -199,6 +200,12 @@ def read_latency(reading: EvidenceReading) -> PartEvidence:
 
     found = evidence_of(DecisionPart.LATENCY, ChosenRuns(chosen.run, chosen.partial), reasons, again)
     return found if forecast is None else replace(found, covered=forecast.covered)
+
+
+def _judged(reading: EvidenceReading, run: RunInfo) -> frozenset[str]:
+    """Return the service levels that a replay judged, by name."""
+    whole = read_whole(reading.store, run.run_id)
+    return frozenset() if whole is None else frozenset(str(level["name"]) for level in whole.get("slo", ()))
 
 
 def _forecast(forecast: JoinedEvidence | None, again: str) -> Iterator[EvidenceReason]:

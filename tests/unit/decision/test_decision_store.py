@@ -30,6 +30,8 @@ from migverify.model import StoredKind, Verdict
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.workload.catalogue.waivers import Waiver
+from migverify.workload.forecast.model import DigestUse, LevelForecast, LevelState, LoadForecast, LoadLimit
+from migverify.workload.forecast.store import write_forecast
 from tests.unit import decision_store as made
 from tests.unit.decision_store import BASIS, all_fine, reading
 
@@ -384,41 +386,54 @@ def test_a_verdict_that_was_changed_to_match_is_found(store: ResultStore) -> Non
     assert {one.part for one in found.reasons} >= {DecisionPart.ANSWERS, DecisionPart.PLANS, DecisionPart.HOTSPOTS}
 
 
-@dataclass(frozen=True)
-class Level:
-    name: str = "payments"
-    captured: str = "met"
-    headroom: float | None = 1.3
-    at_headroom: str | None = "met"
-    reasons: tuple[str, ...] = ()
+MET, MISSED, OPEN = LevelState.MET, LevelState.MISSED, LevelState.NOT_KNOWN
 
 
-@dataclass(frozen=True)
-class Load:
-    levels: tuple[Level, ...] = (Level(),)
-    uses: tuple[Any, ...] = ()
-    reasons: tuple[str, ...] = ()
+def level(captured: LevelState = MET, headroom: float | None = 1.3, at: LevelState | None = MET) -> LevelForecast:
+    limit = LoadLimit(None, False, None, False)
+    return LevelForecast("payments", "", 0.99, 2.0, (), (), limit, captured, headroom, at, ("p99 is 3 s",))
+
+
+def load(*levels: LevelForecast, reasons: tuple[str, ...] = ()) -> LoadForecast:
+    use = DigestUse("d" * 64, "SELECT ?", 0.5, 1.0, 2.0, 0.1, 3)
+    return LoadForecast(60.0, 1.0, 2.0, 10.0, None, None, None, (), levels, (use,), reasons)
 
 
 @pytest.mark.parametrize(
-    ("load", "kinds"),
+    ("forecast_", "kinds"),
     [
-        (Load(), []),
-        (Load(levels=()), ["not known"]),
-        (Load((Level(captured="missed"),)), ["harm"]),
-        (Load((Level(at_headroom="missed", reasons=("p99 is 3 s",)),)), ["harm"]),
-        (Load((Level(captured="not known"), Level("other"))), ["not known"]),
-        (Load((Level(at_headroom=None),)), ["not known"]),
-        (Load((Level(headroom=None, at_headroom=None),)), []),
-        (Load(reasons=("the capture covers 3 s",)), ["not known"]),
+        (load(level()), []),
+        (load(), ["not known"]),
+        (load(level(MISSED)), ["harm"]),
+        (load(level(at=MISSED)), ["harm"]),
+        (load(level(OPEN), level()), ["not known"]),
+        (load(level(at=None)), ["not known"]),
+        (load(level(headroom=None, at=None)), []),
+        (load(level(), reasons=("the capture covers 3 s",)), ["not known"]),
     ],
 )
-def test_a_forecast_is_read_by_the_states_of_its_levels(store: ResultStore, load: Load, kinds: list[str]) -> None:
+def test_a_forecast_is_read_by_the_states_of_its_levels(
+    store: ResultStore, forecast_: LoadForecast, kinds: list[str]
+) -> None:
     run = store.load_run(made.replay(store))
-    found = forecast_evidence(reading(store), load, run)
+    found = forecast_evidence(reading(store), forecast_, run)
     assert [one.kind.value for one in found.reasons] == kinds
     assert all(one.remedy for one in found.reasons)
-    assert (found.run, found.basis) == (run.run_id, BASIS)
+    assert (found.run, found.basis, found.covered) == (run.run_id, BASIS, "busy with SELECT ? 50%")
+
+
+def test_the_forecast_of_a_replay_is_the_evidence_of_latency(store: ResultStore) -> None:
+    runs = all_fine(store)
+    assert part(decision(store), DecisionPart.LATENCY)[0] is Standing.NOT_KNOWN
+    write_forecast(store, runs["replay"], load(level()))
+    assert decision(store).standing is Standing.GO
+    runs = all_fine(store)
+    write_forecast(store, runs["replay"], load(level(at=MISSED)))
+    found = decision(store)
+    assert (found.standing, found.reasons[0].part) == (Standing.NO_GO, DecisionPart.LATENCY)
+    runs = all_fine(store, replay={"missed": True})
+    write_forecast(store, runs["replay"], load(level(MISSED)))
+    assert len(decision(store).reasons) == 1, "what the replay judged itself is said once"
 
 
 @dataclass(frozen=True)
