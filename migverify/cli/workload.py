@@ -10,6 +10,7 @@ from migverify.cli import (
     workload_clients,
     workload_clone,
     workload_conflict,
+    workload_decision,
     workload_digest,
     workload_nightly,
     workload_plans,
@@ -40,6 +41,7 @@ add(app, "replay", workload_replay.replay, workload_replay.EPILOG, (
 ))  # fmt: skip
 add(app, "probe", workload_probe.probe, workload_probe.EPILOG)
 add(app, "plans", workload_plans.plans, workload_plans.EPILOG)
+add(app, "decision", workload_decision.decision, workload_decision.EPILOG)
 add(app, "anomalies", workload_anomalies.anomalies, workload_anomalies.EPILOG)
 add(app, "reproduce", workload_reproduce.reproduce, workload_reproduce.EPILOG)
 add(app, "digest", workload_digest.digest, workload_digest.EPILOG)

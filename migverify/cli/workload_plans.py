@@ -61,7 +61,7 @@ def plans(
     and none does, 3 when it is not known of one.
     """
     from migverify.cli.report import open_run_store
-    from migverify.cli.workload_replay_setup import capture_reader, inspected, plan_of, set_up
+    from migverify.cli.workload_replay_setup import basis_to_keep, capture_reader, inspected, plan_of, set_up
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
     from migverify.workload.plans.choose import choose
@@ -85,7 +85,9 @@ def plans(
         if since is not None:
             earlier = {one.digest: one.record for one in stored_plans(opened, plans_run(opened, since).run_id)}
         facts = inspected(setup)
-        run_id = start_plans(opened, command_line(), str(capture.resolve()), facts)
+        choices = {"digests": list(digest or ()), "reads_only": reads_only, "samples": samples, "analyze": analyze}
+        more = {"choices": choices, **basis_to_keep(setup.config, capture)}
+        run_id = start_plans(opened, command_line(), str(capture.resolve()), facts, more)
         with TemporaryDirectory(prefix="migverify-plans-") as name:
             # Explaining runs nothing, so that writes and locks are planned, too.
             explained = replace(setup, leave=Leave(writes=True, locking=True))
@@ -101,7 +103,7 @@ def plans(
             found.append(judged)
         line.clear()
         verdict = plans_verdict(found)
-        finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began)
+        finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began, digests=len(found))
         data = read_report(opened, run_id)
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
     raise typer.Exit(int(data.exit_code))

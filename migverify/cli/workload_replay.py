@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -215,6 +216,7 @@ def _run(
         conclude(setup, opened, run_id, result, [step.trace for step in steps])
         if setup.options.record:
             files = " ".join(histories(setup, opened, run_id, folder))
+            files += "" if setup.config.path == DEFAULT_CONFIG else f" --config {shlex.quote(str(setup.config.path))}"
             say(f"compare what both sides permitted: migverify workload anomalies {files}")
         data = read_report(opened, run_id, ReportOptions(values=setup.config.report.values))
         if not quiet:

@@ -161,15 +161,28 @@ def begin(
             "sides": [side.value for side in setup.sides.endpoints],
         }  # fmt: skip
         command = command_line()
-        run_id = store.start_run(
-            command, plan.hash, body, {"endpoints": facts, **_options(setup)}, kind=StoredKind.REPLAY
-        )
+        run_facts = {"endpoints": facts, **_options(setup), **basis_to_keep(setup.config, capture)}
+        run_id = store.start_run(command, plan.hash, body, run_facts, kind=StoredKind.REPLAY)
         folder = root / run_id
         fresh.rename(folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)  # a plan without a run
         raise
     return run_id, folder
+
+
+def basis_to_keep(config: Config, capture: Path | None) -> dict[str, Any]:
+    """Return what a run keeps of the servers, definitions, configuration and capture that it rests on.
+
+    Where they cannot be read the run goes on without, which is said: it is no evidence for a decision.
+    """
+    from migverify.cli.console import say
+    from migverify.decision.basis import basis_facts
+
+    facts, problem = basis_facts(config, capture)
+    if problem:
+        say(f"note: {problem}")
+    return facts
 
 
 def carry_on(setup: ReplaySetup, store: ResultStore, run: str, capture: Path) -> tuple[str, Path]:

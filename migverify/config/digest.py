@@ -66,6 +66,7 @@ def describe(config: Config) -> dict[str, Any]:
         "workload": _workload(config.workload),
         "monitors": _monitors(config.monitors),
         **({"reverse": config.reverse.model_dump(mode="json")} if config.reverse is not None else {}),
+        **({"decision": config.decision.model_dump(mode="json")} if config.decision.model_fields_set else {}),
     }
 
 

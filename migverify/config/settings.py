@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
+from migverify.config.decision import DecisionSettings
 from migverify.config.endpoints import EndpointSettings, TlsSettings
 from migverify.config.fields import (
     SHARD,
@@ -276,6 +277,9 @@ class DrillRules(Strict):
     rollback_drills_min: int = Field(
         default=1, ge=0, description="How many drills of the rollback; above 0 every rollback of a step, too."
     )
+    decision: bool = Field(
+        default=False, description="`workload decision` says GO now; asked too where `decision.capture` is configured."
+    )
 
 
 class ReadinessFloor(DrillRules):
@@ -361,6 +365,9 @@ class Config(Strict):
     spark: SparkSettings = Field(default_factory=SparkSettings, description="The Spark engine.")
     workload: WorkloadSettings = Field(default_factory=WorkloadSettings, description="Replay of captured statements.")
     monitors: MonitorSettings = Field(default_factory=MonitorSettings, description="What Prometheus must know.")
+    decision: DecisionSettings = Field(
+        default_factory=DecisionSettings, description="What evidence a service needs before it may cut over."
+    )
     readiness: ReadinessFloor = Field(
         default_factory=ReadinessFloor,
         description="What drills must show before a live run, for every runbook; less than the defaults is"
