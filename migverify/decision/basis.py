@@ -92,13 +92,3 @@ def capture_identity(capture: Path) -> str:
             f"{capture} holds no capture.", hint="Make one: migverify workload capture FILE --out DIR."
         ) from error
     return identity.hexdigest()
-
-
-def capture_ended(capture: Path) -> str:
-    """Return when the last statement of a capture was, as its summary says; empty where it does not."""
-    try:
-        summary = json.loads((capture / SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return ""
-    last = summary.get("last") if isinstance(summary, dict) else None
-    return last if isinstance(last, str) else ""
