@@ -326,7 +326,9 @@ def test_a_change_hurts_only_where_more_is_read() -> None:
 # --- remedies -----------------------------------------------------------------------------------------------------
 
 
-def tried(sql: bytes, after: QueryPlan, tables: TargetTables = TABLES) -> tuple[PlanFinding, list[bytes]]:
+def tried(
+    sql: bytes, after: QueryPlan, tables: TargetTables = TABLES, source: IndexDef | None = None
+) -> tuple[PlanFinding, list[bytes]]:
     sides = {Side.SOURCE: PlanAnswer(LOOKUP), Side.TARGET: PlanAnswer(WHOLE)}
     plans = DigestPlans("d" * 64, "SELECT ?", "shop", ("orders",), 10, 1.0, (SamplePlans("x.log:1", sql, sides),))
     texts: list[bytes] = []
@@ -335,9 +337,9 @@ def tried(sql: bytes, after: QueryPlan, tables: TargetTables = TABLES) -> tuple[
         texts.append(text)
         return after
 
-    source = {("shop", "orders"): {"by_code": index("code", "made")}}
+    indexes = {("shop", "orders"): {"by_code": source or replace(index("code", "made"), name="by_code")}}
     found = with_remedies(
-        judge_plans(plans, NAMES, tables), NAMES, source, tables.indexes, explained, [DEFAULT]
+        judge_plans(plans, NAMES, tables), NAMES, indexes, tables.indexes, explained, [DEFAULT]
     )  # fmt: skip
     return found.findings[0], texts
 
@@ -362,11 +364,47 @@ def test_an_index_that_is_missing_is_tried_as_one_that_nobody_made() -> None:
 
 
 def test_an_invisible_index_is_made_visible() -> None:
-    hidden = {("shop", "orders"): {"by_code": index("code", visible=False)}}
+    hidden = {("shop", "orders"): {"by_code": replace(index("code", visible=False), name="by_code")}}
     found, texts = tried(READ, LOOKUP, TargetTables(TABLES.statistics, hidden))
     assert texts[0].startswith(b"SELECT /*+ HYPO_INDEX(`orders`, migverify_try, `code`) */")
     assert "invisible on the target" in found.reason
     assert found.remedy.startswith("ALTER TABLE `shop`.`orders` ALTER INDEX `by_code` VISIBLE (tried")
+
+
+WITHOUT = TargetTables(TABLES.statistics, {("shop", "orders"): {"primary": ID}})
+
+
+@pytest.mark.parametrize(
+    ("source", "statement"),
+    [
+        (IndexDef("by_code", False, ("made", "code"), (None, 10)), "ADD INDEX `by_code` (`made`, `code`(10)) (tried"),
+        (IndexDef("by_code", True, ("code", "made"), (None, None)), "ADD UNIQUE INDEX `by_code` (`code`, `made`) (tried"),
+        (IndexDef("by_code", False, ("code", "made"), (None, None), descending=(False, True)),
+         "ADD INDEX `by_code` (`code`, `made` DESC) (tried"),
+        (IndexDef("by_code", False, ("code",), (None,), visible=False), "ADD INDEX `by_code` (`code`) INVISIBLE (tried"),
+        (IndexDef("by_code", False, ("a", None), (None, None), expressions=(None, "lower(`code`)")),
+         "ADD INDEX `by_code` (`a`, (lower(`code`))) (not tried: no hint"),
+        (IndexDef("by_code", False, (None,), (None,), expressions=(r"json_extract(`a`,_utf8mb4\'$.x\')",)),
+         "ADD INDEX `by_code` ((json_extract(`a`,_utf8mb4'$.x'))) (not tried"),
+    ],
+)  # fmt: skip
+def test_an_index_is_made_as_the_source_has_it(source: IndexDef, statement: str) -> None:
+    """Prefixes, order, direction, expressions, uniqueness and visibility: another index would be another remedy."""
+    found, _ = tried(READ, LOOKUP, WITHOUT, source)
+    assert found.remedy.startswith(f"ALTER TABLE `shop`.`orders` {statement}")
+    assert found.proved is ("not tried" not in statement)
+
+
+def test_a_prefix_is_no_part_of_the_hint_and_that_is_said() -> None:
+    found, texts = tried(READ, LOOKUP, WITHOUT, IndexDef("by_code", False, ("code",), (8,)))
+    assert b"HYPO_INDEX(`orders`, migverify_try, `code`)" in texts[0]
+    assert "on whole columns: 50,000 rows become 5" in found.remedy
+
+
+def test_an_index_of_words_is_left_to_the_user() -> None:
+    found, texts = tried(READ, LOOKUP, WITHOUT, IndexDef("by_code", False, (None,), (None,), kind="FULLTEXT"))
+    assert (texts, found.proved) == ([], False)
+    assert found.remedy == "Create index by_code of shop.orders on the target as on the source."
 
 
 def test_a_hint_that_does_not_help_says_so() -> None:
