@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import ReadError
-from migverify.model import IndexDef, Side, Verdict
+from migverify.model import Endpoint, Flavor, IndexDef, Side, Verdict
 from migverify.sql.lexer import DEFAULT, Modes
 from migverify.workload.meaning import Meanings
 from migverify.workload.plans import mysql, tidb
@@ -31,10 +31,12 @@ from migverify.workload.plans.model import (
     SamplePlans,
     TableAccess,
 )
+from migverify.workload.plans.read import Explainer
 from migverify.workload.plans.remedy import hinted, with_remedies
 from migverify.workload.plans.statistics import TableStatistics, TargetTables
-from migverify.workload.replay.model import Call
+from migverify.workload.replay.model import Answer, Call
 from migverify.workload.replay.runfile import RunFile, RunFileWriter
+from migverify.workload.replay.safety import ReplayEndpoints
 from migverify.workload.state import SessionState
 
 NAMES = {"o": ("shop", "orders"), "c": ("shop", "customers")}
@@ -378,10 +380,12 @@ WITHOUT = TargetTables(TABLES.statistics, {("shop", "orders"): {"primary": ID}})
     ("source", "statement"),
     [
         (IndexDef("by_code", False, ("made", "code"), (None, 10)), "ADD INDEX `by_code` (`made`, `code`(10)) (tried"),
-        (IndexDef("by_code", True, ("code", "made"), (None, None)), "ADD UNIQUE INDEX `by_code` (`code`, `made`) (tried"),
+        (IndexDef("by_code", True, ("code", "made"), (None, None)),
+         "ADD UNIQUE INDEX `by_code` (`code`, `made`) (tried"),
         (IndexDef("by_code", False, ("code", "made"), (None, None), descending=(False, True)),
          "ADD INDEX `by_code` (`code`, `made` DESC) (tried"),
-        (IndexDef("by_code", False, ("code",), (None,), visible=False), "ADD INDEX `by_code` (`code`) INVISIBLE (tried"),
+        (IndexDef("by_code", False, ("code",), (None,), visible=False),
+         "ADD INDEX `by_code` (`code`) INVISIBLE (tried"),
         (IndexDef("by_code", False, ("a", None), (None, None), expressions=(None, "lower(`code`)")),
          "ADD INDEX `by_code` (`a`, (lower(`code`))) (not tried: no hint"),
         (IndexDef("by_code", False, (None,), (None,), expressions=(r"json_extract(`a`,_utf8mb4\'$.x\')",)),
@@ -465,3 +469,44 @@ def test_a_digest_that_comes_under_several_modes_is_one(tmp_path: Path) -> None:
     writer.end_session("s")
     with writer.close() as run:
         assert [one.calls for one in choose(run, 3)] == [2]
+
+
+# --- asking -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FakeWire:
+    """Answers every statement with the plan of no table."""
+
+    flavor: Flavor
+    closed: str = ""
+
+    def command(self, sql: bytes) -> Answer:
+        body = b'[{"id": "Dual_1"}]' if self.flavor is Flavor.TIDB else b'{"query_block": {"select_id": 1}}'
+        return Answer(rows=((body,),) if sql.startswith(b"EXPLAIN") else ())
+
+    def close(self) -> None:
+        self.closed = "closed"
+
+
+def test_sessions_are_kept_where_reads_and_writes_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is read-only refuses to explain a write: there is one of each kind, and none is opened twice."""
+    opened: list[FakeWire] = []
+
+    def open_wire(endpoint: Endpoint, *_: object) -> FakeWire:
+        opened.append(FakeWire(Flavor.TIDB if endpoint.name == "target" else Flavor.MYSQL))
+        return opened[-1]
+
+    monkeypatch.setattr("migverify.workload.plans.read.open_wire", open_wire)
+    sides = {side: Endpoint(side.value, "h", 1, "u") for side in Side}
+    explainer = Explainer(ReplayEndpoints(sides))
+    for number in range(6):
+        sql = b"UPDATE o SET a = 1" if number % 2 else b"SELECT a FROM o"
+        found = explainer.explain(Call("s", number, sql, "d", SessionState(database="shop")))
+        assert not any(one.reason for one in found.plans.values())
+    assert len(opened) == 4
+    opened[0].closed = "connection lost"
+    explainer.explain(Call("s", 9, b"SELECT a FROM o", "d", SessionState(database="shop")))
+    assert len(opened) == 5
+    explainer.close()
+    assert all(one.closed for one in opened)
