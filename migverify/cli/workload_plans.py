@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,8 +20,16 @@ from migverify.cli.console import (
     StoreOption,
     command_line,
     examples,
+    say,
 )
 from migverify.cli.progress import LiveLine
+from migverify.errors import EndpointError, ReadError
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from migverify.cli.workload_replay_setup import ReplaySetup
+    from migverify.store.results import ResultStore
 
 EPILOG = examples(
     "migverify workload plans capture",
@@ -64,10 +72,9 @@ def plans(
     from migverify.cli.workload_replay_setup import capture_reader, inspected, plan_of, set_up
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
-    from migverify.workload.plans.choose import choose
     from migverify.workload.plans.judge import plans_verdict, reasons
-    from migverify.workload.plans.run import judge_digests
-    from migverify.workload.plans.store import add_plans, finish_plans, plans_run, start_plans, stored_plans
+    from migverify.workload.plans.run import PlanOptions, record_plans
+    from migverify.workload.plans.store import finish_plans, plans_run, start_plans, stored_plans
     from migverify.workload.replay.plan import CallSelection
     from migverify.workload.replay.runfile import RunFile
     from migverify.workload.replay.safety import Leave
@@ -90,21 +97,44 @@ def plans(
             # Explaining runs nothing, so that writes and locks are planned, too.
             explained = replace(setup, leave=Leave(writes=True, locking=True))
             plan_of(explained, capture, Path(name), CallSelection(digests=tuple(digest or ())), lambda _: None)
+            options = PlanOptions(
+                str(facts["target"]["version"]), samples, writes=not reads_only, analyze=analyze,
+                seconds=setup.workload.query_seconds, before=earlier.get,
+            )  # fmt: skip
             with RunFile(Path(name)) as run:
-                chosen = choose(run, samples, writes=not reads_only)
-        found = []
-        for judged, record in judge_digests(
-            chosen, setup.sides, version=str(facts["target"]["version"]), analyze=analyze,
-            seconds=setup.workload.query_seconds, before=earlier.get, progress=line,
-        ):  # fmt: skip
-            add_plans(opened, run_id, judged, record)
-            found.append(judged)
+                found = record_plans(run, setup.sides, opened, run_id, options, line)
         line.clear()
         verdict = plans_verdict(found)
         finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began)
         data = read_report(opened, run_id)
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
     raise typer.Exit(int(data.exit_code))
+
+
+def plans_of_replay(
+    setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path, digests: Container[str] | None, *, quiet: bool
+) -> None:
+    """Ask for the plans of a replay's digests, and keep them with its run; why it could not be done is kept as well.
+
+    ``digests`` None: all of them. The verdict of the replay is about answers: it stays as it is.
+    """
+    from migverify.workload.plans.run import PlanOptions, record_plans
+    from migverify.workload.plans.store import note_not_asked
+    from migverify.workload.replay.runfile import RunFile
+
+    version = str(store.load_run(run_id).facts["endpoints"]["target"]["version"])
+    options = PlanOptions(
+        version, writes=setup.leave.writes, digests=digests, seconds=setup.workload.query_seconds
+    )  # fmt: skip
+    line = PlansLine(quiet=quiet)
+    try:
+        with RunFile(folder) as run:
+            record_plans(run, setup.sides, store, run_id, options, line)
+    except (EndpointError, ReadError) as error:
+        note_not_asked(store, run_id, error.line)
+        say(f"plans were not asked: {error.line}")
+    finally:
+        line.clear()
 
 
 class PlansLine(LiveLine):

@@ -27,6 +27,7 @@ EPILOG = examples(
     "migverify workload replay capture --pace x2 --noise 0.05 --session prod/17/1 --json",
     "migverify workload replay capture --writes --slo payments --pace 3000/s --jobs 2",
     "migverify workload replay capture --sessions sessions.json --assume-database shop",
+    "migverify workload replay capture --plans",
     "migverify workload replay capture --explain",
     "migverify workload replay capture --resume last",
 )
@@ -101,6 +102,12 @@ def replay(
     slo: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Judge by this service level; repeatable.")
     ] = None,
+    plans: Annotated[
+        bool | None,
+        typer.Option(
+            "--plans/--no-plans", help="Judge the plans of all digests, or of none; default: of those that are slower."
+        ),
+    ] = None,
     engine: Annotated[ReplayEngine, typer.Option(help="What runs the workers.")] = ReplayEngine.LOCAL,
     spark_master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark master or sc:// URL; default: the configuration's.")
@@ -130,6 +137,8 @@ def replay(
     if anomalies and (not writes or target_only or resume or engine is ReplayEngine.SPARK):
         raise UsageError("--anomalies needs --writes, both sides, and one run from its beginning on this machine.",
                          hint="Leave --target-only, --resume and --engine spark out.")  # fmt: skip
+    if plans and target_only:
+        raise UsageError("--plans compares the plans of both sides.", hint="Leave --target-only out.")
     selection = CallSelection(
         tuple(session or ()), tuple(user or ()), tuple(digest or ()), _moment(start, "--from"),
         _moment(end, "--until"), limit,
@@ -153,15 +162,18 @@ def replay(
         _explain(setup, capture, selection, as_json=as_json)
         return
     line = ReplayLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
-    code = _run(setup, capture, selection, resume, line, store, engine, spark_master, as_json=as_json, quiet=quiet)
+    code = _run(
+        setup, capture, selection, resume, line, store, engine, spark_master, plans, as_json=as_json, quiet=quiet
+    )  # fmt: skip
     raise typer.Exit(int(code))
 
 
 def _run(
     setup: ReplaySetup, capture: Path, selection: CallSelection, resume: str | None, line: ReplayLine,
-    store: str | None, engine: ReplayEngine, master: str | None, *, as_json: bool, quiet: bool,
+    store: str | None, engine: ReplayEngine, master: str | None, plans: bool | None, *, as_json: bool, quiet: bool,
 ) -> ExitCode:  # fmt: skip
     from migverify.cli.report import open_run_store
+    from migverify.cli.workload_plans import plans_of_replay
     from migverify.cli.workload_replay_setup import begin, carry_on, conclude, histories
     from migverify.report.model import ReportOptions
     from migverify.report.read import read_report
@@ -189,7 +201,10 @@ def _run(
                 result = play(folder, setup.sides, setup.options, jobs=jobs, resume=bool(resume), on_progress=line)
         finally:
             line.clear()
-        conclude(setup, opened, run_id, result)
+        found = conclude(setup, opened, run_id, result)
+        both = len(setup.sides.endpoints) == 2
+        if both and not result.stopped and (plans or (plans is None and found.slower)):
+            plans_of_replay(setup, opened, run_id, folder, None if plans else found.slower, quiet=quiet or as_json)
         if setup.options.record:
             files = " ".join(histories(setup, opened, run_id, folder))
             say(f"compare what both sides permitted: migverify workload anomalies {files}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from migverify.workload.replay.run import ReplayResult
     from migverify.workload.replay.safety import Leave, ReplayEndpoints
     from migverify.workload.replay.touches import Keys
+    from migverify.workload.replay.verdict import ReplayVerdict
     from migverify.workload.server_sessions import SessionDump
 
 
@@ -207,8 +208,8 @@ def inspected(setup: ReplaySetup) -> dict[str, dict[str, Any]]:
     return inspect(setup.sides, setup.leave, marker, accept_write_grants=accepted)
 
 
-def conclude(setup: ReplaySetup, store: ResultStore, run_id: str, result: ReplayResult) -> None:
-    """Judge the whole and write it into the store."""
+def conclude(setup: ReplaySetup, store: ResultStore, run_id: str, result: ReplayResult) -> ReplayVerdict:
+    """Judge the whole, write it into the store, and return it."""
     from migverify.workload.catalogue.load import load
     from migverify.workload.probe_store import probed_here
     from migverify.workload.replay.run import run_facts
@@ -230,6 +231,7 @@ def conclude(setup: ReplaySetup, store: ResultStore, run_id: str, result: Replay
     }  # fmt: skip
     write_replay(store, run_id, result.tally, found, facts=facts, seconds=result.seconds)
     store.finish_run(run_id, found.verdict, {"seconds": result.seconds, "reasons": list(found.reasons)})
+    return found
 
 
 def _options(setup: ReplaySetup) -> dict[str, Any]:

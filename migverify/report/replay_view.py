@@ -29,6 +29,7 @@ from migverify.report.model import (
     badge,
     tone_of,
 )
+from migverify.report.plans import plan_in_words, plans_as_json, plans_section
 from migverify.report.replay import DigestReport, ReplayFacts
 from migverify.report.replay_chart import histogram
 from migverify.report.run_facts import verdict_samples
@@ -133,6 +134,8 @@ def _sections(data: ReplayFacts) -> Iterator[Section]:
     notes = (Lines(more, style="note", shown=Audience.TEXT), Lines(nothing, style="note", shown=Audience.PAGE))
     yield Section("Both answers", (*notes, *details), id="details")
     yield Section("Latency", tuple(_latency(data)), id="latency")
+    if data.plans:
+        yield plans_section(data.plans)
     nothing_known = (Fact("covered", "nothing is recorded"),)
     yield Section("Coverage and noise", (FactList(tuple(_coverage(data)) or nothing_known),), id="coverage")
 
@@ -222,6 +225,8 @@ def story(one: DigestReport) -> Iterator[str]:
     if tally.repeated:
         yield f"noise: {share(tally.noisy / tally.repeated)} of {tally.repeated:,} asked again"
     yield from (f"slower at {_shift(shift)}" for shift in one.shifts)
+    if one.shifts and one.plans is not None:
+        yield f"plan: {plan_in_words(one.plans)}"
 
 
 def _moment(microseconds: int | None) -> str:
@@ -247,9 +252,15 @@ def _latency(data: ReplayFacts) -> Iterator[Block]:
     yield FactList(tuple(sides))
     slower = [one for one in data.digests if one.shifts]
     slower.sort(key=lambda one: -max(int(shift["slower_by_at_least"]) for shift in one.shifts))
-    lines = tuple(f"{'; '.join(map(_shift, one.shifts))}: {one.text}" for one in slower[:_SLOWER])
+    lines = tuple(
+        f"{'; '.join(map(_shift, one.shifts))}: {one.text}"
+        + ("" if one.plans is None else f"; plan: {plan_in_words(one.plans)}")
+        for one in slower[:_SLOWER]
+    )
     more = (f"{len(slower) - _SLOWER:,} more",) if len(slower) > _SLOWER else ()
     none = ("None, by intervals that do not touch and a lower limit.",)
+    if data.plans_unknown:
+        yield Lines((f"plans were not asked: {data.plans_unknown}",))
     yield Lines((*lines, *more) or none, f"slower on the target for certain: {amount(len(slower), 'digest')}")
 
 
@@ -317,6 +328,7 @@ def _digest_as_json(one: DigestReport) -> dict[str, Any]:
         **body, "count": one.tally.count, "verdict": str(one.verdict), "weight": one.weight,
         "reasons_of_verdict": list(one.reasons), "findings": [dict(found) for found in one.findings],
         "latency_shifts": [dict(found) for found in one.shifts], "new_since": one.new, "examples": examples,
+        **({} if one.plans is None else {"plans": plans_as_json(one.plans)}),
     }  # fmt: skip
 
 

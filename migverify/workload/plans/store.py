@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from migverify.model import RunInfo, Side, StoredKind, Verdict
@@ -13,6 +14,7 @@ from migverify.workload.plans.judge import JudgedPlans, PlanState
 from migverify.workload.plans.model import Harm, PlanFinding
 
 _RULE = "plans"
+_REFUSED = re.compile(r"\A(no plan of the \w+: (?:PREPARE|SHOW WARNINGS|\d+)).*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ class StoredPlans:
             "doubts": list(self.doubts), "changed": self.changed, "plans": dict(self.plans),
             "record": self.record.as_json(),
         }  # fmt: skip
+
+    def withheld(self) -> StoredPlans:
+        """Return it without what may hold values of the capture: conditions, and the words of a server's errors."""
+        findings = tuple(
+            replace(one, reason=one.reason.partition(" by ")[0]) if one.harm is Harm.PUSHDOWN_LOST else one
+            for one in self.findings
+        )
+        return replace(self, findings=findings, doubts=tuple(_REFUSED.sub(r"\1", one) for one in self.doubts))
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> StoredPlans:
@@ -97,8 +107,18 @@ def plans_run(store: ResultStore, name: str) -> RunInfo:
 
 
 def stored_plans(store: ResultStore, run_id: str) -> Iterator[StoredPlans]:
-    """Yield the digests of a run, in the order of their hashes."""
-    return map(StoredPlans.from_json, store.windows(run_id, _RULE))
+    """Yield the digests of a run, in the order of their hashes; a replay has those that were explained behind it."""
+    return (StoredPlans.from_json(body) for body in store.windows(run_id, _RULE) if body["window"])
+
+
+def note_not_asked(store: ResultStore, run_id: str, reason: str) -> None:
+    """Keep why the plans of a replay's digests are not known."""
+    store.add_window(run_id, _RULE, {"window": "", "state": "not asked", "reason": reason}, [])
+
+
+def not_asked(store: ResultStore, run_id: str) -> str:
+    """Return why the plans of a replay's digests are not known, empty where nothing says so."""
+    return next((str(body["reason"]) for body in store.windows(run_id, _RULE) if not body["window"]), "")
 
 
 def record_of(judged: JudgedPlans, version: str, tables: Mapping[str, TableRecord]) -> PlanRecord:
