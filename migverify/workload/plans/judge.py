@@ -33,6 +33,10 @@ class PlanLimits:
     off: float = 100.0
     often: int = 1_000
 
+    def are_passed_by(self, drift: PlanDrift) -> bool:
+        """Whether a changed plan reads many more rows than before."""
+        return drift.now > max(self.small, self.more * drift.before)
+
 
 class PlanState(StrEnum):
     """What is known of a digest's plans."""
@@ -127,7 +131,7 @@ def judge_plans(
 def with_drift(judged: JudgedPlans, drift: PlanDrift, limits: PlanLimits | None = None) -> JudgedPlans:
     """Return what was found with a changed plan named; it is a finding where it reads many more rows than before."""
     chosen = limits or PlanLimits()
-    if drift.now <= max(chosen.small, chosen.more * drift.before):
+    if not chosen.are_passed_by(drift):
         return replace(judged, changed=str(drift))
     remedy = "Compare both by EXPLAIN ANALYZE; hold the old one by CREATE GLOBAL BINDING if it is better."
     return replace(

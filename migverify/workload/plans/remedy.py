@@ -24,7 +24,7 @@ _LITERALS = {TokenKind.STRING: b"'x'", TokenKind.INTEGER: b"1", TokenKind.NUMBER
 _HYPOTHETICAL = "migverify_try"
 
 
-class Change(StrEnum):
+class RemedyKind(StrEnum):
     """Kinds of changes that last."""
 
     BINDING = "binding"
@@ -48,7 +48,7 @@ class Remedy:
         The statement with other values, without and with the hint, for a binding.
     """
 
-    change: Change
+    kind: RemedyKind
     table: tuple[str, str]
     index: IndexDef
     lasting: str
@@ -97,7 +97,7 @@ def remedy_of(
             return None
         bare, better = (_without_values(one, modes).decode("utf-8", "replace") for one in (sql, text))
         lasting = f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bare} USING {better}"
-        return Remedy(Change.BINDING, table, known, lasting, text, hint, (bare, better))
+        return Remedy(RemedyKind.BINDING, table, known, lasting, text, hint, (bare, better))
     index = known or source.get(table, {}).get(finding.index.lower())
     lasting = None
     if known is not None:
@@ -109,7 +109,7 @@ def remedy_of(
     columns = [one for one in index.columns if one is not None]
     hint = f"HYPO_INDEX({quote_name(table[1])}, {_HYPOTHETICAL}, {', '.join(map(quote_name, columns))})"
     text = hinted(sql, hint, modes) if len(columns) == len(index.columns) else None
-    return Remedy(Change.INDEX if known is None else Change.VISIBLE, table, index, lasting, text or b"", hint)
+    return Remedy(RemedyKind.INDEX if known is None else RemedyKind.VISIBLE, table, index, lasting, text or b"", hint)
 
 
 def _tried(
@@ -127,7 +127,7 @@ def _tried(
     except MigverifyError as error:
         return replace(finding, remedy=f"{finding.remedy} Not tried: {error}")
     if after.read * limits.more <= before.read:
-        whole = " on whole columns" if any(remedy.index.prefixes) and remedy.change is not Change.BINDING else ""
+        whole = " on whole columns" if any(remedy.index.prefixes) and remedy.kind is not RemedyKind.BINDING else ""
         told = f"{before.read:,.0f} rows become {after.read:,.0f}"
         return replace(
             finding, remedy=f"{remedy.lasting} (tried by the hint {remedy.hint}{whole}: {told})", proved=True

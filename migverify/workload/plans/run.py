@@ -6,11 +6,12 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
+from migverify.model import Side
 from migverify.store.results import ResultStore
 from migverify.workload.plans.choose import Chosen, choose
 from migverify.workload.plans.drift import PlanRecord, drift, tables_of
 from migverify.workload.plans.judge import JudgedPlans, PlanLimits, judge_plans, with_drift
-from migverify.workload.plans.model import QueryPlan
+from migverify.workload.plans.model import DigestPlans, QueryPlan
 from migverify.workload.plans.read import (
     Explainer,
     explain,
@@ -99,12 +100,28 @@ def judge_digests(
         target = replace(read_target(sides, used), source_rows=rows)
         for one, plans, known in zip(chosen, found, names, strict=True):
             judged = judge_plans(plans, known, target, limits)
-            record = record_of(judged, options.version, tables_of(known, target))
+            record = record_of(plans, options.version, tables_of(known, target))
             earlier = options.before(plans.digest)
             changed = drift(earlier, record) if earlier is not None else None
             if changed is not None:
                 judged = with_drift(judged, changed, limits)
             yield _with_remedies(judged, one.samples, explainer, known, source, target, limits), record
+
+
+def target_records(
+    chosen: Sequence[Chosen], sides: ReplayEndpoints, options: PlanOptions
+) -> Iterator[tuple[DigestPlans, PlanRecord]]:
+    """Yield the plans of digests on the target alone, and their records; nothing is judged.
+
+    Raises EndpointError where the target cannot be reached.
+    """
+    aim = ReplayEndpoints({Side.TARGET: sides.endpoints[Side.TARGET]}, sides.secrets)
+    with closing(Explainer(aim, seconds=options.seconds)) as explainer:
+        found = [explain(one, explainer) for one in chosen]
+    names = [table_names(one) for one in found]
+    target = read_target(aim, {name for one in names for name in one.values()})
+    for plans, known in zip(found, names, strict=True):
+        yield plans, record_of(plans, options.version, tables_of(known, target))
 
 
 def _with_remedies(

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from migverify.errors import UsageError
 from migverify.model import RunInfo, Side, StoredKind, Verdict
 from migverify.store.results import ResultStore, named_run
 from migverify.workload.plans.drift import PlanRecord, TableRecord
 from migverify.workload.plans.judge import JudgedPlans, PlanState
-from migverify.workload.plans.model import Harm, PlanFinding
+from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding
 
 _RULE = "plans"
 _REFUSED = re.compile(r"\A(no plan of the \w+: (?:PREPARE|SHOW WARNINGS|\d+)).*", re.DOTALL)
@@ -99,11 +100,28 @@ def finish_plans(store: ResultStore, run_id: str, verdict: Verdict, reasons: tup
 
 
 def plans_run(store: ResultStore, name: str) -> RunInfo:
-    """Return a finished run of plans; ``last`` is the newest one.
+    """Return a finished run of plans, or a replay that holds some; ``last`` is the newest run of plans.
 
     Raises UsageError: there is none, or it is of another kind.
     """
+    if name != "last":
+        info = store.load_run(name)
+        if info.kind is StoredKind.REPLAY and any(stored_plans(store, info.run_id)):
+            return info
     return named_run(store, name, StoredKind.PLANS, suits=lambda run: run.finished is not None)
+
+
+def baseline_run(store: ResultStore, name: str) -> RunInfo | None:
+    """Return the run that plans are compared with; None where ``last`` names none, as no plans were kept yet.
+
+    Raises UsageError: there is no such run, or it is of another kind.
+    """
+    try:
+        return plans_run(store, name)
+    except UsageError:
+        if name != "last":
+            raise
+        return None
 
 
 def stored_plans(store: ResultStore, run_id: str) -> Iterator[StoredPlans]:
@@ -121,11 +139,11 @@ def not_asked(store: ResultStore, run_id: str) -> str:
     return next((str(body["reason"]) for body in store.windows(run_id, _RULE) if not body["window"]), "")
 
 
-def record_of(judged: JudgedPlans, version: str, tables: Mapping[str, TableRecord]) -> PlanRecord:
+def record_of(plans: DigestPlans, version: str, tables: Mapping[str, TableRecord]) -> PlanRecord:
     """Return what a later run compares with."""
     shapes: dict[str, float] = {}
-    for sample in judged.plans.samples:
+    for sample in plans.samples:
         answer = sample.plans.get(Side.TARGET)
         if answer is not None and answer.plan is not None:
             shapes[answer.plan.shape] = max(answer.plan.read, shapes.get(answer.plan.shape, 0.0))
-    return PlanRecord(judged.plans.digest, version, shapes, dict(tables))
+    return PlanRecord(plans.digest, version, shapes, dict(tables))
