@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
     from migverify.cli.workload_replay_setup import ReplaySetup
     from migverify.store.results import ResultStore
+    from migverify.workload.plans.clone_change import TrialClone
 
 EPILOG = examples(
     "migverify workload plans capture",
     "migverify workload plans capture --digest 68e0427 --samples 10 --json",
     "migverify workload plans capture --analyze",
     "migverify workload plans capture --since last",
+    "migverify workload plans capture --try",
 )
 
 
@@ -56,6 +58,9 @@ def plans(
         str | None,
         typer.Option(metavar="RUN", help="Name what changed since an earlier run of this command; `last` the newest."),
     ] = None,
+    try_remedies: Annotated[
+        bool, typer.Option("--try", help="Try remedies on the target, a marked rehearsal clone, and undo them.")
+    ] = False,
     assume_database: AssumeDatabaseOption = None,
     accept_write_grants: Annotated[
         bool, typer.Option("--accept-write-grants", help="Explain as a user who may write.")
@@ -65,11 +70,11 @@ def plans(
 ) -> None:
     """Ask both sides how they would run each statement of a capture, and judge the plans of the target.
 
-    Nothing is executed, unless --analyze. Exit 1 when a plan of the target will hurt, 0 when every digest was judged
-    and none does, 3 when it is not known of one.
+    Nothing is executed, unless --analyze or --try. Exit 1 when a plan of the target will hurt, 0 when every digest was
+    judged and none does, 3 when it is not known of one.
     """
     from migverify.cli.report import open_run_store
-    from migverify.cli.workload_replay_setup import capture_reader, inspected, plan_of, set_up
+    from migverify.cli.workload_replay_setup import capture_reader, plan_of, set_up
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
     from migverify.workload.plans.judge import plans_verdict, reasons
@@ -87,11 +92,13 @@ def plans(
         capture_reader()(capture, ["position"]), None
     )  # a folder that holds no capture is reported before a server is asked
     began, line = time.monotonic(), PlansLine(quiet=as_json and not sys.stderr.isatty())
-    with closing(open_run_store(store, config)) as opened:
+    with ExitStack() as stack:
+        opened = stack.enter_context(closing(open_run_store(store, config)))
         earlier = {}
         if since is not None:
             earlier = {one.digest: one.record for one in stored_plans(opened, plans_run(opened, since).run_id)}
-        facts = inspected(setup)
+        facts = _inspected(setup, may_write=try_remedies)
+        clone = open_clone(setup, stack) if try_remedies else None
         run_id = start_plans(opened, command_line(), str(capture.resolve()), facts)
         with TemporaryDirectory(prefix="migverify-plans-") as name:
             # Explaining runs nothing, so that writes and locks are planned, too.
@@ -99,7 +106,7 @@ def plans(
             plan_of(explained, capture, Path(name), CallSelection(digests=tuple(digest or ())), lambda _: None)
             options = PlanOptions(
                 str(facts["target"]["version"]), samples, writes=not reads_only, analyze=analyze,
-                seconds=setup.workload.query_seconds, before=earlier.get,
+                seconds=setup.workload.query_seconds, before=earlier.get, clone=clone,
             )  # fmt: skip
             with RunFile(Path(name)) as run:
                 found = record_plans(run, setup.sides, opened, run_id, options, line)
@@ -109,6 +116,35 @@ def plans(
         data = read_report(opened, run_id)
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
     raise typer.Exit(int(data.exit_code))
+
+
+def _inspected(setup: ReplaySetup, *, may_write: bool) -> dict[str, dict[str, Any]]:
+    """Return facts of each side; the user of a target where remedies are tried may write, as it has to be a clone."""
+    from migverify.cli.workload_replay_setup import inspected
+    from migverify.model import Side
+    from migverify.workload.replay.safety import ReplayEndpoints
+
+    facts: dict[str, dict[str, Any]] = {}
+    for side, endpoint in setup.sides.endpoints.items():
+        accepted = setup.accept_write_grants or (may_write and side is Side.TARGET)
+        alone = ReplayEndpoints({side: endpoint}, setup.sides.secrets)
+        facts |= inspected(replace(setup, sides=alone, accept_write_grants=accepted))
+    return facts
+
+
+def open_clone(setup: ReplaySetup, stack: ExitStack) -> TrialClone:
+    """Return the target as the clone where remedies are tried, with what an earlier run left there undone.
+
+    Raises EndpointError: it is no marked clone.
+    """
+    from migverify.model import Side
+    from migverify.workload.plans.clone_change import TrialClone
+
+    endpoint = setup.sides.endpoints[Side.TARGET]
+    secret = setup.sides.secrets.get(endpoint.name)
+    clone = stack.enter_context(TrialClone(endpoint, secret, setup.workload.clone_marker))
+    clone.recover(say)
+    return clone
 
 
 def plans_of_replay(

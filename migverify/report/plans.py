@@ -120,6 +120,7 @@ def _detail(one: StoredPlans) -> Section:
     lines = [line for finding in one.findings for line in
              (f"{finding.harm}: {finding.reason}", *filter(None, (finding.remedy,)))]  # fmt: skip
     lines += [f"not known: {doubt}" for doubt in one.doubts]
+    lines += [line for trial in one.trials for line in (str(trial), f"  {trial.remedy}")]
     lines += [f"changed: {one.changed}"] if one.changed else []
     plans = tuple(Fact(side, text) for side, text in one.plans.items())
     blocks: list[Block] = [Lines((f"digest {one.digest[:16]}, {amount(one.calls, 'call')}",), style="note"),

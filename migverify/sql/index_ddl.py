@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migverify.model import IndexDef
-from migverify.sql.quoting import quote_name, quote_path
+from migverify.sql.quoting import quote_name, quote_path, quote_text
 from migverify.sql.spelling import unescaped
 
 _ORDERED = frozenset({"BTREE", "HASH"})
@@ -50,3 +50,20 @@ def set_visible(database: str, table: str, name: str, *, visible: bool) -> str:
 def drop_index(database: str, table: str, name: str) -> str:
     """Return the statement that drops an index."""
     return f"ALTER TABLE {quote_path(database, table)} DROP INDEX {quote_name(name)}"
+
+
+def has_index(database: str, table: str, name: str) -> str:
+    """Return the statement that gives a row for each part of an index, none where there is no such index."""
+    return (
+        f"SELECT 1 FROM information_schema.STATISTICS WHERE LOWER(TABLE_SCHEMA) = LOWER({quote_text(database)})"
+        f" AND LOWER(TABLE_NAME) = LOWER({quote_text(table)}) AND INDEX_NAME = {quote_text(name)}"
+    )
+
+
+def running_jobs(database: str, table: str) -> str:
+    """Return the statement that lists TiDB's DDL jobs on a table that have not ended."""
+    return (
+        "SELECT JOB_ID FROM information_schema.DDL_JOBS WHERE STATE NOT IN ('synced', 'cancelled', 'rollback done',"
+        f" 'none') AND LOWER(DB_NAME) = LOWER({quote_text(database)})"
+        f" AND LOWER(TABLE_NAME) = LOWER({quote_text(table)})"
+    )

@@ -86,6 +86,15 @@ def choose(run: RunFile, samples: int, *, writes: bool = True, digests: Containe
     return sorted(found, key=lambda one: (-one.seconds, -one.calls))
 
 
+def calls_of(run: RunFile, digest: str, most: int) -> list[Call]:
+    """Return captured calls of a digest that can be asked, spread over all of it, in their order."""
+    sql = "SELECT id, meaning FROM calls WHERE skipped = 0 ORDER BY id"
+    mine = {number for number, meaning in enumerate(run.meanings) if meaning.digest == digest}
+    places = [call for call, meaning in run.db.execute(sql) if meaning in mine]
+    step = max(1, -(-len(places) // most))
+    return [run.read(place).call for place in places[::step]]
+
+
 def _has_plan(meaning: Meaning, *, writes: bool) -> bool:
     words = meaning.classification.words
     return bool(words) and words[0] in EXPLAINED and (writes or not meaning.classification.may_write)

@@ -14,7 +14,15 @@ from typing import Protocol
 
 from migverify.model import Side, Verdict
 from migverify.workload.plans.drift import PlanDrift
-from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, QueryPlan, SamplePlans, TableAccess
+from migverify.workload.plans.model import (
+    DigestPlans,
+    Harm,
+    PlanFinding,
+    QueryPlan,
+    SamplePlans,
+    TableAccess,
+    TrialResult,
+)
 from migverify.workload.plans.statistics import TargetTables, analyze, contradiction
 
 _ORDER = list(Harm)
@@ -56,13 +64,15 @@ class JudgedPlans:
     """What was found out about a digest.
 
     ``doubts`` are reasons why its plans cannot be judged, each with what to do; findings hold all the same.
-    ``changed`` says that its plan is another one than an earlier run saw, which alone is no harm.
+    ``changed`` says that its plan is another one than an earlier run saw, which alone is no harm. ``trials`` are what
+    remedies brought on a clone.
     """
 
     plans: DigestPlans
     findings: tuple[PlanFinding, ...] = ()
     doubts: tuple[str, ...] = ()
     changed: str = ""
+    trials: tuple[TrialResult, ...] = ()
 
     @property
     def state(self) -> PlanState:

@@ -15,6 +15,7 @@ from migverify.errors import MigverifyError, ReadError
 from migverify.model import Flavor, Side, TableDef
 from migverify.sql.catalog import read_tables
 from migverify.workload.classify import classify
+from migverify.workload.model import Command
 from migverify.workload.plans import mysql, tidb
 from migverify.workload.plans.choose import Chosen, text_of
 from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
@@ -52,9 +53,7 @@ class Explainer:
 
     def explain(self, call: Call) -> SamplePlans:
         """Return both sides' plans of one call; what a side refuses is its reason, never an error."""
-        text, plans = text_of(call), {}
-        if text is None:
-            raise ReadError(f"{call.origin}: {call.sql[:80]!r} has more or fewer values than parameters")
+        text, plans = _text(call), {}
         # EXPLAIN ANALYZE runs the statement: only what a replay that reads would ask may be run. A session that is
         # read-only refuses to explain a write (1792); nothing else is explained in one that is not.
         reads = not refusal(call, classify(call.sql, call.state.modes), Leave())
@@ -72,6 +71,26 @@ class Explainer:
         """Return the target's plan of a text with a hint in a call's session; raises ReadError where it refuses."""
         wire = self._wire(_WireKey(Side.TARGET, read_only=True, bindings=False), standing(call.state))
         return self._plan(wire, text, runs=False)
+
+    def rows_read(self, call: Call, *, bindings: bool = True) -> float:
+        """Run a read on the target; return how many rows it took from its tables. Raises ReadError."""
+        wire, text = (
+            self._wire(_WireKey(Side.TARGET, read_only=True, bindings=bindings), standing(call.state)),
+            _text(call),
+        )
+        self._plan(wire, text, runs=False)  # loads the statistics that are wanted first
+        plan = tidb.read_plan(self._asked(wire, b"EXPLAIN ANALYZE FORMAT='tidb_json' " + text))
+        return sum(one.actual or 0.0 for one in plan.accesses)
+
+    def run(self, call: Call, *, bindings: bool = True) -> int:
+        """Run a read on the target as it was captured; return the microseconds it took. Raises ReadError."""
+        wire = self._wire(_WireKey(Side.TARGET, read_only=True, bindings=bindings), standing(call.state))
+        began = time.monotonic_ns()
+        answer = wire.run(call, prepared=call.command == Command.EXECUTE.value)
+        taken = (time.monotonic_ns() - began) // 1000
+        if not answer.ok:
+            raise ReadError(answer.unanswered or f"{answer.errno} {answer.message}")
+        return taken
 
     def _plan(self, wire: ServerWire, text: bytes, *, runs: bool) -> QueryPlan:
         if wire.flavor is Flavor.TIDB:
@@ -140,6 +159,13 @@ class Explainer:
         for _, wire in self._wires.values():
             wire.close()
         self._wires.clear()
+
+
+def _text(call: Call) -> bytes:
+    text = text_of(call)
+    if text is None:
+        raise ReadError(f"{call.origin}: {call.sql[:80]!r} has more or fewer values than parameters")
+    return text
 
 
 def explain(one: Chosen, explainer: Explainer) -> DigestPlans:

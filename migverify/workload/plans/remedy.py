@@ -44,8 +44,6 @@ class Remedy:
         Of the target where it has it, else of the source.
     text, hint
         The statement with a hint that has the same effect in one session; empty where no hint can say it.
-    bound
-        The statement with other values, without and with the hint, for a binding.
     """
 
     kind: RemedyKind
@@ -54,7 +52,6 @@ class Remedy:
     lasting: str
     text: bytes = b""
     hint: str = ""
-    bound: tuple[str, str] = ("", "")
 
 
 def with_remedies(
@@ -96,15 +93,13 @@ def remedy_of(
         if text is None:
             return None
         bare, better = (_without_values(one, modes).decode("utf-8", "replace") for one in (sql, text))
-        lasting = f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bare} USING {better}"
-        return Remedy(RemedyKind.BINDING, table, known, lasting, text, hint, (bare, better))
+        binding = f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bare} USING {better}"
+        return Remedy(RemedyKind.BINDING, table, known, binding, text, hint)
     index = known or source.get(table, {}).get(finding.index.lower())
-    lasting = None
-    if known is not None:
-        lasting = set_visible(*table, known.name, visible=True)
-    elif index is not None:
-        lasting = add_index(*table, index)
-    if index is None or lasting is None:
+    if index is None:
+        return None
+    lasting = add_index(*table, index) if known is None else set_visible(*table, known.name, visible=True)
+    if lasting is None:
         return None
     columns = [one for one in index.columns if one is not None]
     hint = f"HYPO_INDEX({quote_name(table[1])}, {_HYPOTHETICAL}, {', '.join(map(quote_name, columns))})"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from migverify.model import Side
 from migverify.store.results import ResultStore
-from migverify.workload.plans.choose import Chosen, choose
+from migverify.workload.plans.choose import Chosen, calls_of, choose
+from migverify.workload.plans.clone_change import TrialClone
 from migverify.workload.plans.drift import PlanRecord, drift, tables_of
 from migverify.workload.plans.judge import JudgedPlans, PlanLimits, judge_plans, with_drift
 from migverify.workload.plans.model import DigestPlans, QueryPlan
@@ -22,6 +23,7 @@ from migverify.workload.plans.read import (
 from migverify.workload.plans.remedy import with_remedies
 from migverify.workload.plans.statistics import Indexes, TargetTables
 from migverify.workload.plans.store import add_plans, record_of
+from migverify.workload.plans.trial import RemedyTrials
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.safety import ReplayEndpoints
@@ -51,6 +53,8 @@ class PlanOptions:
         Time limit of a statement.
     before
         What an earlier run recorded of a digest; a plan that changed since is a finding.
+    clone
+        The target, proved to be a clone: remedies are tried there, and undone.
     """
 
     version: str
@@ -61,6 +65,7 @@ class PlanOptions:
     seconds: float = 60.0
     limits: PlanLimits | None = None
     before: Callable[[str], PlanRecord | None] = _nothing
+    clone: TrialClone | None = None
 
 
 def record_plans(
@@ -73,7 +78,10 @@ def record_plans(
     """
     found = []
     chosen = choose(run, options.samples, writes=options.writes, digests=options.digests)
-    for judged, record in judge_digests(chosen, sides, options, progress):
+    trials = None
+    if options.clone is not None:
+        trials = RemedyTrials(options.clone, lambda digest, most: calls_of(run, digest, most), progress)
+    for judged, record in judge_digests(chosen, sides, options, progress, trials):
         add_plans(store, run_id, judged, record)
         found.append(judged)
     return found
@@ -81,7 +89,7 @@ def record_plans(
 
 def judge_digests(
     chosen: Sequence[Chosen], sides: ReplayEndpoints, options: PlanOptions,
-    progress: Callable[[str], None] = _nothing,
+    progress: Callable[[str], None] = _nothing, trials: RemedyTrials | None = None,
 ) -> Iterator[tuple[JudgedPlans, PlanRecord]]:  # fmt: skip
     """Yield the judged plans of digests in their order, and their records.
 
@@ -105,7 +113,10 @@ def judge_digests(
             changed = drift(earlier, record) if earlier is not None else None
             if changed is not None:
                 judged = with_drift(judged, changed, limits)
-            yield _with_remedies(judged, one.samples, explainer, known, source, target, limits), record
+            judged = _with_remedies(judged, one.samples, explainer, known, source, target, limits)
+            if trials is not None:
+                judged = trials.tried(judged, one.samples, explainer, known, source, target, limits or PlanLimits())
+            yield judged, record
 
 
 def target_records(

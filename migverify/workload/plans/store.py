@@ -12,7 +12,7 @@ from migverify.model import RunInfo, Side, StoredKind, Verdict
 from migverify.store.results import ResultStore, named_run
 from migverify.workload.plans.drift import PlanRecord, TableRecord
 from migverify.workload.plans.judge import JudgedPlans, PlanState
-from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding
+from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, TrialResult
 
 _RULE = "plans"
 _REFUSED = re.compile(r"\A(no plan of the \w+: (?:PREPARE|SHOW WARNINGS|\d+)).*", re.DOTALL)
@@ -32,6 +32,7 @@ class StoredPlans:
     changed: str
     plans: Mapping[str, str]
     record: PlanRecord
+    trials: tuple[TrialResult, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object."""
@@ -40,6 +41,7 @@ class StoredPlans:
             "state": self.state.value, "findings": [one.as_json() for one in self.findings],
             "doubts": list(self.doubts), "changed": self.changed, "plans": dict(self.plans),
             "record": self.record.as_json(),
+            **({"trials": [one.as_json() for one in self.trials]} if self.trials else {}),
         }  # fmt: skip
 
     def withheld(self) -> StoredPlans:
@@ -67,7 +69,7 @@ class StoredPlans:
         return cls(
             str(body["digest"]), str(body["text"]), int(body["calls"]), body["seconds"], PlanState(body["state"]),
             findings, tuple(body["doubts"]), str(body["changed"]), dict(body["plans"]),
-            PlanRecord.from_json(body["record"]),
+            PlanRecord.from_json(body["record"]), tuple(map(TrialResult.from_json, body.get("trials", ()))),
         )  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def add_plans(store: ResultStore, run_id: str, judged: JudgedPlans, record: Plan
     plans = judged.plans
     kept = StoredPlans(
         plans.digest, plans.text, plans.calls, plans.seconds, judged.state, judged.findings, judged.doubts,
-        judged.changed, dict(_texts(judged)), record,
+        judged.changed, dict(_texts(judged)), record, judged.trials,
     )  # fmt: skip
     store.add_window(run_id, _RULE, {"window": plans.digest, **kept.as_json()}, [])
 

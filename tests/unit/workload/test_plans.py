@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -18,8 +19,17 @@ from migverify.sql.lexer import DEFAULT, Modes
 from migverify.workload.meaning import Meanings
 from migverify.workload.plans import mysql, tidb
 from migverify.workload.plans.choose import choose
+from migverify.workload.plans.clone_change import CloneChange, TrialClone, new_index, shown_index
 from migverify.workload.plans.drift import PlanRecord, TableRecord, drift
-from migverify.workload.plans.judge import JudgedPlans, PlanState, judge_plans, plans_verdict, reasons, with_drift
+from migverify.workload.plans.judge import (
+    JudgedPlans,
+    PlanLimits,
+    PlanState,
+    judge_plans,
+    plans_verdict,
+    reasons,
+    with_drift,
+)
 from migverify.workload.plans.model import (
     AccessPath,
     DigestPlans,
@@ -30,10 +40,13 @@ from migverify.workload.plans.model import (
     RootFilter,
     SamplePlans,
     TableAccess,
+    TrialResult,
 )
 from migverify.workload.plans.read import Explainer
 from migverify.workload.plans.remedy import hinted, with_remedies
 from migverify.workload.plans.statistics import TableStatistics, TargetTables
+from migverify.workload.plans.trial import RemedyTrials
+from migverify.workload.replay.clone import CloneMark, Identity
 from migverify.workload.replay.model import Answer, Call
 from migverify.workload.replay.runfile import RunFile, RunFileWriter
 from migverify.workload.replay.safety import ReplayEndpoints
@@ -510,3 +523,125 @@ def test_sessions_are_kept_where_reads_and_writes_alternate(monkeypatch: pytest.
     assert len(opened) == 5
     explainer.close()
     assert all(one.closed for one in opened)
+
+
+# --- trials -------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_says_what_it_measured_and_in_how_many_calls() -> None:
+    found = TrialResult("ALTER ...", "drill-3", (10_000.0, 12.0), (8_000, 400), (30, 28), helped=True)
+    assert str(found) == "tried on clone drill-3: rows 10,000 -> 12, p50 8.0 ms -> 0.4 ms in 30 and 28 calls"
+    assert str(replace(found, helped=False)).endswith("28 calls; it does not help")
+    refused = TrialResult("ALTER ...", "drill-3", reason="1142 denied")
+    assert str(refused) == "not tried on clone drill-3: 1142 denied"
+    for one in (found, refused):
+        assert TrialResult.from_json(json.loads(json.dumps(one.as_json()))) == one
+
+
+def test_only_an_index_of_its_own_name_is_dropped() -> None:
+    """A record of the clone says what is undone by kind and names: no statement is taken from it."""
+    made = new_index("shop", "orders", IndexDef("by_code", False, ("code",), (8,), visible=False))
+    assert made is not None
+    assert made.made == "ALTER TABLE `shop`.`orders` ADD INDEX `migverify_trial` (`code`(8))"
+    assert made.undone == "ALTER TABLE `shop`.`orders` DROP INDEX `migverify_trial`"
+    assert replace(made, index="by_code").undone == made.undone
+    primary = new_index("shop", "orders", IndexDef("PRIMARY", True, ("id",), (None,)))
+    assert primary is not None
+    assert primary.made == "ALTER TABLE `shop`.`orders` ADD UNIQUE INDEX `migverify_trial` (`id`)"
+    assert new_index("shop", "orders", IndexDef("words", False, (None,), (None,), kind="FULLTEXT")) is None
+    shown = shown_index("shop", "orders", "by_code")
+    assert shown.undone == "ALTER TABLE `shop`.`orders` ALTER INDEX `by_code` INVISIBLE"
+
+
+class FakeClone:
+    """A clone that refuses some changes, and notes what is made and undone."""
+
+    mark = CloneMark("drill-3", Identity(Flavor.TIDB, "cluster 1", "h", 1), 0, 1, "m.clones")
+
+    def __init__(self, refuses: str = "") -> None:
+        self.refuses, self.log = refuses, list[str]()
+
+    @contextmanager
+    def changed(self, change: CloneChange) -> Iterator[None]:
+        if self.refuses and self.refuses in change.made:
+            raise ReadError("1142 denied")
+        self.log.append(change.made)
+        yield
+        self.log.append(change.undone)
+
+
+class FakeExplainer:
+    """Reads whole tables until an index is made, or hinted."""
+
+    def __init__(self, clone: FakeClone) -> None:
+        self.clone, self.texts = clone, list[bytes]()
+
+    def rows_read(self, call: Call, *, bindings: bool = True) -> float:
+        assert bindings is (b"/*+" not in call.sql)
+        made = any("INDEX" in one for one in self.clone.log) or b"/*+" in call.sql
+        return 12.0 if made else 10_000.0
+
+    def run(self, call: Call, *, bindings: bool = True) -> int:
+        assert bindings is (b"/*+" not in call.sql)
+        self.texts.append(call.sql)
+        return 8_000 if len(self.texts) <= 31 else 400
+
+
+def tried_on(
+    clone: FakeClone, sql: bytes = READ, tables: TargetTables = WITHOUT, findings: bool = True
+) -> tuple[JudgedPlans, FakeExplainer]:
+    sides = {Side.SOURCE: PlanAnswer(LOOKUP), Side.TARGET: PlanAnswer(WHOLE)}
+    plans = DigestPlans("d" * 64, "SELECT ?", "shop", ("orders",), 10, 1.0, (SamplePlans("x.log:1", sql, sides),))
+    judged = judge_plans(plans, NAMES, tables)
+    assert bool(judged.findings) is findings
+    call = Call("s", 1, sql, "d" * 64, SessionState(database="shop"))
+    explainer = FakeExplainer(clone)
+    source = {("shop", "orders"): {"by_code": replace(index("code"), name="by_code")}}
+    trials = RemedyTrials(cast(TrialClone, clone), lambda _digest, most: [call] * most)
+    found = trials.tried(judged, [call], cast(Explainer, explainer), NAMES, source, tables, PlanLimits())
+    return found, explainer
+
+
+def test_a_remedy_is_measured_before_and_after_and_undone() -> None:
+    clone = FakeClone()
+    found, explainer = tried_on(clone)
+    (trial,) = found.trials
+    assert (trial.rows, trial.p50[0], trial.calls, trial.helped) == ((10_000.0, 12.0), 8_000, (30, 30), True)
+    assert [one.partition("`orders` ")[2] for one in clone.log] == [
+        "ADD INDEX `migverify_trial` (`code`)", "DROP INDEX `migverify_trial`",
+    ]  # fmt: skip
+    assert found.findings[0].proved
+    assert len(explainer.texts) == 62  # 30 that count on each side, and one that does not
+
+
+def test_a_binding_is_tried_by_its_hint_and_changes_nothing() -> None:
+    clone = FakeClone()
+    found, _ = tried_on(clone, tables=TABLES)
+    assert (found.trials[0].rows, clone.log) == ((10_000.0, 12.0), [])
+    assert "CREATE GLOBAL BINDING" in found.trials[0].remedy
+
+
+def test_what_a_clone_refuses_or_what_writes_is_said() -> None:
+    refused, _ = tried_on(FakeClone("ADD INDEX"))
+    assert (refused.trials[0].rows, refused.trials[0].reason) == (None, "1142 denied")
+    clone = FakeClone()
+    writes, explainer = tried_on(clone, b"UPDATE orders o SET n = 1 WHERE code = 'k'")
+    assert "only what reads is run" in writes.trials[0].reason
+    assert (clone.log, explainer.texts) == ([], [])
+
+
+def test_statistics_are_taken_where_there_are_none_and_never_over_old_ones() -> None:
+    """Old ones could not be put back."""
+
+    def tables(known: TableStatistics | None) -> TargetTables:
+        return TargetTables({} if known is None else {("shop", "orders"): known}, TABLES.indexes)
+
+    for known in (None, replace(FRESH, health=None)):
+        clone = FakeClone()
+        found, _ = tried_on(clone, tables=tables(known), findings=False)
+        assert clone.log == ["ANALYZE TABLE `shop`.`orders`", "DROP STATS `shop`.`orders`"]
+        assert found.trials[0].rows is not None
+    clone = FakeClone()
+    found, _ = tried_on(clone, tables=tables(replace(FRESH, health=10)), findings=False)
+    assert (clone.log, found.trials[0].rows) == ([], None)
+    assert "cannot put back" in found.trials[0].reason
