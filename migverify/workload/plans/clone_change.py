@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Self
@@ -19,11 +19,10 @@ from migverify.errors import EndpointError, MigverifyError, ReadError, Retryable
 from migverify.model import Endpoint, Flavor, IndexDef, Side
 from migverify.sql.index_ddl import add_index, drop_index, has_index, running_jobs, set_visible
 from migverify.sql.quoting import quote_path, quote_text
+from migverify.workload.plans.model import TRIED
 from migverify.workload.plans.statistics import analyze
 from migverify.workload.replay.clone import CloneMark, prove
 
-TRIED = "migverify_trial"
-"""The name of an index that is tried: no other is ever dropped."""
 _SUFFIX = "_trials"
 _LOCK_SECONDS = 60
 _LOOK_SECONDS = 0.2
@@ -94,7 +93,6 @@ class TrialClone:
             self._records = quote_path(database, table + _SUFFIX)
             self._lock()
             self._make_records()
-            self._keep_statistics()
             self._running_jobs("", "")  # where they cannot be read, an ADD INDEX that goes on could not be undone
         except BaseException:
             self._session.close()
@@ -111,11 +109,6 @@ class TrialClone:
             raise EndpointError(
                 f"another run tries remedies on the clone {self.mark.name}", hint="Wait for it, or end it."
             )
-
-    def _keep_statistics(self) -> None:
-        """Let ADD INDEX analyze no table by itself; versions before 8.5.4 have no such variable, and do not."""
-        with suppress(ReadError):
-            self._session.execute("SET SESSION tidb_stats_update_during_ddl = OFF")
 
     def _make_records(self) -> None:
         self._session.execute(

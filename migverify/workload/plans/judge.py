@@ -15,6 +15,7 @@ from typing import Protocol
 from migverify.model import Side, Verdict
 from migverify.workload.plans.drift import PlanDrift
 from migverify.workload.plans.model import (
+    TRIED,
     DigestPlans,
     Harm,
     PlanFinding,
@@ -26,6 +27,7 @@ from migverify.workload.plans.model import (
 from migverify.workload.plans.statistics import TargetTables, analyze, contradiction
 
 _ORDER = list(Harm)
+_UNDO = "the next migverify workload plans --try undoes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,8 @@ def _doubts(
             if name is None:
                 yield access.table, f"which table {access.table} is cannot be told from the statement"
                 continue
+            if TRIED in target.indexes.get(name, ()):
+                yield access.table, f"{'.'.join(name)} has the index {TRIED} of a trial that was cut off: {_UNDO}"
             known = target.statistics.get(name)
             why = f"has statistics {access.statistics}" if access.statistics else ""
             why = (known.missing if known is not None else "has no statistics") or why

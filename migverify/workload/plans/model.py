@@ -9,6 +9,9 @@ from typing import Any
 
 from migverify.model import Side
 
+TRIED = "migverify_trial"
+"""The name of an index that is tried on a clone: no other is ever dropped."""
+
 
 class AccessPath(StrEnum):
     """How the rows of one table are found."""

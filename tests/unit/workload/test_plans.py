@@ -31,6 +31,7 @@ from migverify.workload.plans.judge import (
     with_drift,
 )
 from migverify.workload.plans.model import (
+    TRIED,
     AccessPath,
     DigestPlans,
     Harm,
@@ -525,6 +526,27 @@ def test_sessions_are_kept_where_reads_and_writes_alternate(monkeypatch: pytest.
     assert all(one.closed for one in opened)
 
 
+def test_statistics_that_are_loaded_at_the_first_execution_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TiDB reads them when they are first wanted, and plans without them meanwhile: that plan says nothing."""
+    answers = [", stats:partial[code:unInitialized]"] * 2 + [""]
+
+    @dataclass
+    class Loading(FakeWire):
+        def command(self, sql: bytes) -> Answer:
+            if self.flavor is not Flavor.TIDB or not sql.startswith(b"EXPLAIN"):
+                return super().command(sql)
+            info = "keep order:false" + (answers.pop(0) if len(answers) > 1 else answers[0])
+            plan = operator("TableFullScan_5", "50000.00", seen="table:o", info=info, task="cop[tikv]")
+            return Answer(rows=((json.dumps([plan]).encode(),),))
+
+    monkeypatch.setattr("migverify.workload.plans.read._LOADING_SECONDS", 0)
+    monkeypatch.setattr("migverify.workload.plans.read.open_wire", lambda *_: Loading(Flavor.TIDB))
+    explainer = Explainer(ReplayEndpoints({Side.TARGET: Endpoint("target", "h", 1, "u")}))
+    plan = explainer.explain(Call("s", 1, b"SELECT a FROM o", "d", SessionState())).plans[Side.TARGET].plan
+    assert plan is not None
+    assert (plan.accesses[0].statistics, answers) == ("", [""])
+
+
 # --- trials -------------------------------------------------------------------------------------------------------
 
 
@@ -536,6 +558,14 @@ def test_a_trial_says_what_it_measured_and_in_how_many_calls() -> None:
     assert str(refused) == "not tried on clone drill-3: 1142 denied"
     for one in (found, refused):
         assert TrialResult.from_json(json.loads(json.dumps(one.as_json()))) == one
+
+
+def test_what_a_trial_left_behind_is_a_doubt() -> None:
+    """A run without --try undoes nothing, and must not judge a plan that rests on it."""
+    left = {**TABLES.indexes[("shop", "orders")], TRIED: index("code")}
+    tables = TargetTables(TABLES.statistics, {**TABLES.indexes, ("shop", "orders"): left})
+    found = judged(sample(LOOKUP, LOOKUP), tables=tables)
+    assert (found.state, "workload plans --try" in found.doubts[0]) == (PlanState.UNKNOWN, True)
 
 
 def test_only_an_index_of_its_own_name_is_dropped() -> None:
