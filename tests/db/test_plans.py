@@ -17,7 +17,6 @@ from migverify.cli.main import run as run_command
 from migverify.db.session import open_session
 from migverify.model import Endpoint, Side
 from migverify.workload.model import Parameter
-from migverify.workload.plans.model import TRIED
 from migverify.workload.plans.read import Explainer
 from migverify.workload.replay.clone import mark
 from migverify.workload.replay.model import Call
@@ -164,15 +163,14 @@ def test_without_statistics_nothing_is_judged(shop: Databases, asked: Callable[.
     assert f"ANALYZE TABLE `{shop.name}`.`orders`" in found["digests"][0]["doubts"][0]
     analyzed(shop)
     assert asked(again=True)["code"] == 0
-    # TiDB counts changes once a minute; what it would have written then is written here
-    number = shop.target(
-        "SELECT tidb_table_id FROM information_schema.tables"
-        f" WHERE table_schema = '{shop.name}' AND table_name = 'orders'"
-    )[0][0]
+    # TiDB counts changes once a minute; what it would have written then is written here. A cached count is read again
+    # where its version is newer, which only a transaction that has read has.
+    table = f"table_schema = '{shop.name}' AND table_name = 'orders'"
+    number = shop.target(f"SELECT tidb_table_id FROM information_schema.tables WHERE {table}")[0][0]
+    newer = shop.target("COMMIT", "BEGIN", "SELECT version FROM mysql.stats_meta LIMIT 1", "SELECT @@tidb_current_ts")
     shop.target(
-        "UPDATE mysql.stats_meta SET modify_count = 6000, version = @@tidb_current_ts WHERE table_id = "
-        f"{number}", "COMMIT",
-    )  # fmt: skip
+        f"UPDATE mysql.stats_meta SET modify_count = 6000, version = {newer[0][0]} WHERE table_id = {number}", "COMMIT"
+    )
     wait_for(
         lambda: "6000" in str(shop.target("SHOW STATS_META WHERE table_name = 'orders'")), "the statistics", every=0.5
     )
@@ -273,13 +271,13 @@ def marked(shop: Databases) -> None:
 
 
 def as_found(shop: Databases) -> list[Any]:
-    """What the clone must be again: its tables, and what is analyzed of them.
+    """What the clone must be again: its tables, and what is analyzed of the one that TiDB does not analyze by itself.
 
-    TiDB analyzes a table with a new index by itself, at a time of its own, and forgets dropped ones later.
+    It does so with a table that has a new index, at a time of its own.
     """
     tables = [shop.target(f"SHOW CREATE TABLE {name}")[0] for name in ("orders", "customers")]
-    parts = shop.target(f"SHOW STATS_HISTOGRAMS WHERE db_name = '{shop.name}'")
-    return [*tables, sorted({(row[1], row[3]) for row in parts} - {("orders", "by_code"), ("orders", TRIED)})]
+    parts = shop.target(f"SHOW STATS_HISTOGRAMS WHERE db_name = '{shop.name}' AND table_name = 'customers'")
+    return [*tables, sorted(row[3] for row in parts)]
 
 
 def test_remedies_are_tried_on_a_marked_clone_and_undone(shop: Databases, asked: Callable[..., dict[str, Any]]) -> None:
@@ -311,7 +309,7 @@ def test_remedies_are_tried_on_a_marked_clone_and_undone(shop: Databases, asked:
     rows = {
         ".`orders` ADD INDEX `by_code` (`code`)": (10_000, 1),
         ".`orders` ALTER INDEX `by_customer` VISIBLE": (10_000, 5),
-        f"; CREATE GLOBAL BINDING FOR {bad.replace(bad[7:50], '')}": (10_000, 1), ".`customers`": (200, 200),
+        "; CREATE GLOBAL BINDING FOR SELECT * FROM orders": (10_000, 1), ".`customers`": (200, 200),
     }  # fmt: skip
     for remedy, (read, reads) in rows.items():
         (one,) = (one for name, one in tried if name.startswith(remedy) and one["rows"])
