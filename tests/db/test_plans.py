@@ -280,6 +280,8 @@ def as_found(shop: Databases) -> list[Any]:
     return [*tables, sorted(row[3] for row in parts)]
 
 
+@pytest.mark.attack("plans", "remedies are to be tried on a target that is no marked clone",
+                    "refused before anything is changed")  # fmt: skip
 def test_remedies_are_tried_on_a_marked_clone_and_undone(shop: Databases, asked: Callable[..., dict[str, Any]]) -> None:
     """An index that is missing, one that is hidden, a binding, statistics; a write is not run. No mark, no change."""
     bad = "SELECT /*+ IGNORE_INDEX(orders, by_amount) */ * FROM orders WHERE amount = 1"
@@ -321,6 +323,8 @@ def test_remedies_are_tried_on_a_marked_clone_and_undone(shop: Databases, asked:
     ]
 
 
+@pytest.mark.attack("plans", "kill -9 while a clone makes the index of a remedy that is tried",
+                    "the next run waits for TiDB's job, names what was left, and drops it")  # fmt: skip
 def test_a_trial_that_is_killed_is_undone_by_the_next_run(
     shop: Databases, asked: Callable[..., dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
