@@ -6,7 +6,6 @@ import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -104,13 +103,16 @@ class CapturePlans:
 
     def read(self) -> PlanDrifts:
         """Return how the plans differ from the baseline's; raises EndpointError or ReadError."""
+        from migverify.cli.workload_plans import planned_capture
         from migverify.cli.workload_replay_setup import inspected
         from migverify.guards.plans import PlanDrifts
+        from migverify.workload.plans.choose import choose
         from migverify.workload.plans.run import PlanOptions, target_records
 
         version = str(inspected(self.setup)["target"]["version"])
         if self._chosen is None:
-            self._chosen = self._choose()
+            with planned_capture(self.setup, self.capture) as run:
+                self._chosen = choose(run, self.samples, writes=self.writes)
         options = PlanOptions(version, seconds=self.setup.workload.query_seconds)
         found = tuple(self._compared(*one) for one in target_records(self._chosen, self.setup.sides, options))
         name, made = "", ""
@@ -118,20 +120,6 @@ class CapturePlans:
             name, made = self.run.run_id, time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.run.started))
         then = next((one.version for one in self.records.values()), "")
         return PlanDrifts(name, made, len(self.records), then, version, found)
-
-    def _choose(self) -> list[Chosen]:
-        from migverify.cli.workload_replay_setup import plan_of
-        from migverify.workload.plans.choose import choose
-        from migverify.workload.replay.plan import CallSelection
-        from migverify.workload.replay.runfile import RunFile
-        from migverify.workload.replay.safety import Leave
-
-        with TemporaryDirectory(prefix="migverify-plans-") as name:
-            # Explaining runs nothing, so that writes and locks are planned, too.
-            explained = replace(self.setup, leave=Leave(writes=True, locking=True))
-            plan_of(explained, self.capture, Path(name), CallSelection(), lambda _: None)
-            with RunFile(Path(name)) as file:
-                return choose(file, self.samples, writes=self.writes)
 
     def _compared(self, plans_now: DigestPlans, record: PlanRecord) -> DigestDrift:
         from migverify.guards.plans import DigestDrift

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,11 +26,12 @@ from migverify.cli.progress import LiveLine
 from migverify.errors import EndpointError, ReadError
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterator, Sequence
 
     from migverify.cli.workload_replay_setup import ReplaySetup
     from migverify.store.results import ResultStore
     from migverify.workload.plans.clone_change import TrialClone
+    from migverify.workload.replay.runfile import RunFile
 
 EPILOG = examples(
     "migverify workload plans capture",
@@ -74,14 +75,12 @@ def plans(
     judged and none does, 3 when it is not known of one.
     """
     from migverify.cli.report import open_run_store
-    from migverify.cli.workload_replay_setup import capture_reader, plan_of, set_up
+    from migverify.cli.workload_replay_setup import capture_reader, set_up
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
     from migverify.workload.plans.judge import plans_verdict, reasons
     from migverify.workload.plans.run import PlanOptions, record_plans
     from migverify.workload.plans.store import finish_plans, plans_run, start_plans, stored_plans
-    from migverify.workload.replay.plan import CallSelection
-    from migverify.workload.replay.runfile import RunFile
     from migverify.workload.replay.safety import Leave
 
     setup = set_up(
@@ -100,22 +99,33 @@ def plans(
         facts = _inspected(setup, may_write=try_remedies)
         clone = open_clone(setup, stack) if try_remedies else None
         run_id = start_plans(opened, command_line(), str(capture.resolve()), facts)
-        with TemporaryDirectory(prefix="migverify-plans-") as name:
-            # Explaining runs nothing, so that writes and locks are planned, too.
-            explained = replace(setup, leave=Leave(writes=True, locking=True))
-            plan_of(explained, capture, Path(name), CallSelection(digests=tuple(digest or ())), lambda _: None)
-            options = PlanOptions(
-                str(facts["target"]["version"]), samples, writes=not reads_only, analyze=analyze,
-                seconds=setup.workload.query_seconds, before=earlier.get, clone=clone,
-            )  # fmt: skip
-            with RunFile(Path(name)) as run:
-                found = record_plans(run, setup.sides, opened, run_id, options, line)
+        options = PlanOptions(
+            str(facts["target"]["version"]), samples, writes=not reads_only, analyze=analyze,
+            seconds=setup.workload.query_seconds, before=earlier.get, clone=clone,
+        )  # fmt: skip
+        with planned_capture(setup, capture, digest or ()) as run:
+            found = record_plans(run, setup.sides, opened, run_id, options, line)
         line.clear()
         verdict = plans_verdict(found)
         finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began)
         data = read_report(opened, run_id)
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
     raise typer.Exit(int(data.exit_code))
+
+
+@contextmanager
+def planned_capture(setup: ReplaySetup, capture: Path, digests: Sequence[str] = ()) -> Iterator[RunFile]:
+    """Yield a capture's calls as a replay plans them; explaining runs nothing, so that writes and locks are there."""
+    from migverify.cli.workload_replay_setup import plan_of
+    from migverify.workload.replay.plan import CallSelection
+    from migverify.workload.replay.runfile import RunFile
+    from migverify.workload.replay.safety import Leave
+
+    with TemporaryDirectory(prefix="migverify-plans-") as name:
+        explained = replace(setup, leave=Leave(writes=True, locking=True))
+        plan_of(explained, capture, Path(name), CallSelection(digests=tuple(digests)), lambda _: None)
+        with RunFile(Path(name)) as run:
+            yield run
 
 
 def _inspected(setup: ReplaySetup, *, may_write: bool) -> dict[str, dict[str, Any]]:
