@@ -26,7 +26,7 @@ from migverify.cli.progress import LiveLine
 from migverify.errors import EndpointError, ReadError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Iterator, Sequence, Set
 
     from migverify.cli.workload_replay_setup import ReplaySetup
     from migverify.store.results import ResultStore
@@ -158,20 +158,27 @@ def open_clone(setup: ReplaySetup, stack: ExitStack) -> TrialClone:
 
 
 def plans_of_replay(
-    setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path, digests: Container[str] | None, *, quiet: bool
-) -> None:
+    setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path, slower: Set[str], wanted: bool | None = None, *,
+    quiet: bool,
+) -> None:  # fmt: skip
     """Ask for the plans of a replay's digests, and keep them with its run; why it could not be done is kept as well.
 
-    ``digests`` None: all of them. The verdict of the replay is about answers: it stays as it is.
+    The verdict of the replay is about answers: it stays as it is. With one side there is nothing to compare.
+
+    Parameters
+    ----------
+    wanted
+        Those of all digests, or of none; None: of those that are ``slower``.
     """
+    if wanted is False or not (wanted or slower) or len(setup.sides.endpoints) < 2:
+        return
     from migverify.workload.plans.run import PlanOptions, record_plans
     from migverify.workload.plans.store import note_not_asked
     from migverify.workload.replay.runfile import RunFile
 
     version = str(store.load_run(run_id).facts["endpoints"]["target"]["version"])
-    options = PlanOptions(
-        version, writes=setup.leave.writes, digests=digests, seconds=setup.workload.query_seconds
-    )  # fmt: skip
+    digests = None if wanted else slower
+    options = PlanOptions(version, writes=setup.leave.writes, digests=digests, seconds=setup.workload.query_seconds)
     line = PlansLine(quiet=quiet)
     try:
         with RunFile(folder) as run:

@@ -202,9 +202,8 @@ def _run(
         finally:
             line.clear()
         found = conclude(setup, opened, run_id, result)
-        both = len(setup.sides.endpoints) == 2
-        if both and not result.stopped and (plans or (plans is None and found.slower)):
-            plans_of_replay(setup, opened, run_id, folder, None if plans else found.slower, quiet=quiet or as_json)
+        if not result.stopped:
+            plans_of_replay(setup, opened, run_id, folder, found.slower, plans, quiet=quiet or as_json)
         if setup.options.record:
             files = " ".join(histories(setup, opened, run_id, folder))
             say(f"compare what both sides permitted: migverify workload anomalies {files}")
