@@ -68,7 +68,7 @@ class RemedyTrials:
         Raises EndpointError: the clone's mark does not hold any more; ReadError: a change could not be undone.
         """
         found, results = list(judged.findings), []
-        digest = _Digest(judged, samples, self.calls(judged.plans.digest, _CALLS), explainer, limits)
+        digest = _Digest(judged, self.calls, explainer, limits)
         for place, finding in enumerate(found):
             sample = judged.plans.samples[finding.sample]
             modes = samples[finding.sample].state.modes
@@ -139,17 +139,17 @@ class RemedyTrials:
 @dataclass(slots=True)
 class _Digest:
     judged: JudgedPlans
-    samples: Sequence[Call]
-    calls: Sequence[Call]
+    calls: Callable[[str, int], Sequence[Call]]
     explainer: Explainer
     limits: PlanLimits
+    _reads: list[Call] = field(default_factory=list)
 
     def measure(self, sample: Call, hint: str = "") -> Measurement:
         """Explain one call while it runs, then replay others; raises ReadError where one is refused."""
         rows = self.explainer.rows_read(_with_hint(sample, hint), bindings=not hint)
         latencies = Histogram()
         until = time.monotonic() + _SECONDS
-        reads = [one for one in self.calls if not refusal(one, classify(one.sql, one.state.modes), Leave())] or [sample]
+        reads = self._read_calls() or [sample]
         for place in range(-1, _CALLS):
             call = reads[place % len(reads)]
             micros = self.explainer.run(_with_hint(call, hint), bindings=not hint)
@@ -158,6 +158,13 @@ class _Digest:
             if time.monotonic() > until and latencies.count:
                 break
         return Measurement(rows, latencies)
+
+    def _read_calls(self) -> list[Call]:
+        """Return the captured calls that only read; looking for them takes a pass over the capture."""
+        if not self._reads:
+            found = self.calls(self.judged.plans.digest, _CALLS)
+            self._reads = [one for one in found if not refusal(one, classify(one.sql, one.state.modes), Leave())]
+        return self._reads
 
 
 def _with_hint(call: Call, hint: str) -> Call:
