@@ -54,17 +54,17 @@ def shop(databases: Databases) -> Databases:
     """Ten thousand orders of two hundred customers on both sides, with statistics."""
     databases.both(f"USE `{databases.name}`", ORDERS, CUSTOMERS, *FILL, "COMMIT")
     databases.source("ANALYZE TABLE orders, customers")
-    analyzed(databases)
+    analyzed(databases, "orders", "customers")
     return databases
 
 
-def analyzed(databases: Databases) -> None:
+def analyzed(databases: Databases, table: str = "orders", *others: str) -> None:
     """Take statistics on the target until they are of all rows: the lab's storage gives a part of them at times."""
-    show = "SHOW STATS_META WHERE db_name = DATABASE() AND table_name = 'orders'"
+    show = f"SHOW STATS_META WHERE db_name = DATABASE() AND table_name = '{table}'"
 
     def whole() -> bool:
-        databases.target("ANALYZE TABLE orders, customers")
-        return databases.target(show)[0][5] == ROWS
+        databases.target(f"ANALYZE TABLE {', '.join((table, *others))}")
+        return bool(databases.target(show)[0][5] == ROWS)
 
     wait_for(whole, "statistics of all rows", every=0.2)
 
@@ -246,8 +246,10 @@ def test_actual_rows_show_a_wrong_estimate(shop: Databases, asked: Callable[...,
     shop.both(
         "CREATE TABLE pairs (id INT NOT NULL PRIMARY KEY, a INT NOT NULL, b INT NOT NULL, c INT NOT NULL,"
         " KEY ab (a, b))",
-        f"INSERT INTO pairs SELECT n, n % 2, n % 2, 0 FROM ({NUMBERS}) x", "COMMIT", "ANALYZE TABLE pairs",
+        f"INSERT INTO pairs SELECT n, n % 2, n % 2, 0 FROM ({NUMBERS}) x", "COMMIT",
     )  # fmt: skip
+    shop.source("ANALYZE TABLE pairs")
+    analyzed(shop, "pairs")
     shop.target("INSERT INTO pairs SELECT id + 100000, 7, 7, 1 FROM pairs LIMIT 1500", "COMMIT")
     read = "SELECT * FROM pairs WHERE a = 7 AND b = 7"
     found = asked(read, more=("--analyze",))
