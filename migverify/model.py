@@ -455,6 +455,8 @@ class StoredKind(StrEnum):
     CLIENTS = "clients"
     PROBE = "probe"
     PLANS = "plans"
+    ANOMALIES = "anomalies"
+    CONFLICTS = "conflicts"
     UNKNOWN = "unknown"
 
     @property

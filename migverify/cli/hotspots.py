@@ -62,6 +62,7 @@ def hotspots(
     Exit 0: nothing will be hot, 1: something will, 3: not known of something.
     """
     from migverify.cli.report import open_run_store
+    from migverify.cli.workload_replay_setup import basis_to_keep
     from migverify.config import load_config
     from migverify.guards.hotspots_model import HotspotLimits
 
@@ -69,7 +70,8 @@ def hotspots(
     limits = HotspotLimits(warn=warn_rate, fail=fail_rate)
     guard = make_guard(loaded, opened, limits, capture, assume_database)
     asking = GuardOptions(as_json, watch, every, metrics_port, metrics_file, passed)
-    run_guards([guard], opened, asking, guard.scope.facts())
+    kept = {"limits": {"warn_rate": warn_rate, "fail_rate": fail_rate}, **basis_to_keep(loaded, capture)}
+    run_guards([guard], opened, asking, {**guard.scope.facts(), **kept})
 
 
 def make_guard(

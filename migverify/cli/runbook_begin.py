@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +13,15 @@ from migverify.errors import MigverifyError, UsageError
 
 if TYPE_CHECKING:
     from migverify.config.settings import ReadinessFloor
+    from migverify.decision.model import Decision
     from migverify.runbook.actions.action import Registry
     from migverify.runbook.kinds import RunKind
     from migverify.runbook.model import Runbook
     from migverify.runbook.record.run_record import RunRecord
     from migverify.runbook.record.run_store import RunStore
 
-__all__ = ["begin", "catalogue", "fingerprint_now", "floor_of", "kind_of", "loaded_runbook", "named_environment",
-           "refuse_other"]  # fmt: skip
+__all__ = ["begin", "catalogue", "decision_of", "fingerprint_now", "floor_of", "kind_of", "loaded_runbook",
+           "named_environment", "refuse_other"]  # fmt: skip
 
 
 def kind_of(text: str) -> RunKind:
@@ -117,6 +119,31 @@ def floor_of(config: Path | None) -> ReadinessFloor:
     from migverify.config.settings import ReadinessFloor
 
     return load_config(config).readiness if config is not None else ReadinessFloor()
+
+
+def decision_of(config: Path | None) -> Decision | None:
+    """Return whether the service may cut over; None: the configuration names no capture of it.
+
+    What cannot be read is a decision too: NOT KNOWN.
+    """
+    from contextlib import closing
+
+    from migverify.cli.report import open_run_store
+    from migverify.config import load_config
+    from migverify.decision.decide import decide
+    from migverify.decision.model import DecisionEvidence
+    from migverify.decision.run import decide_now, rules_of
+
+    if config is None:
+        return None
+    loaded = load_config(config)
+    if loaded.decision.capture is None:
+        return None
+    try:
+        with closing(open_run_store(None, config)) as store:
+            return decide_now(loaded, store)
+    except MigverifyError as error:
+        return decide(DecisionEvidence(time.time(), None, (), error.message), rules_of(loaded))
 
 
 def refuse_other(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, say
-from migverify.cli.runbook_begin import catalogue, fingerprint_now, floor_of, named_environment
+from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.errors import ExitCode, UsageError
@@ -76,7 +76,7 @@ def readiness(
     )
     known = config if config.exists() else None
     fingerprint = schema if schema is not None else fingerprint_now(known)
-    found = answer(book, past, time.time(), fingerprint, priorities, floor_of(known))
+    found = answer(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))
     if as_json:
         typer.echo(json.dumps(_readiness_json(found, past), indent=2, ensure_ascii=False))
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from migverify.cli.console import say
-from migverify.cli.runbook_begin import fingerprint_now, floor_of
+from migverify.cli.runbook_begin import decision_of, fingerprint_now, floor_of
 from migverify.cli.runbook_room import room_of
 from migverify.errors import MigverifyError
 
@@ -97,7 +97,8 @@ def _ready(book: Runbook, kind: RunKind, room: RunStore, config: Path | None, fo
     try:
         past = past_runs(room, wanted_runbooks(book), cases=bool(book.policy.readiness.dr_cases.required))
         priorities = case_priorities(folder) if folder is not None else None
-        found = readiness(book, past, time.time(), fingerprint_now(config), priorities, floor_of(config))
+        floor, decision = floor_of(config), decision_of(config)
+        found = readiness(book, past, time.time(), fingerprint_now(config), priorities, floor, decision)
     except MigverifyError as error:
         yield Item("readiness", book.id, "inconclusive", error.message, error.hint)
         return

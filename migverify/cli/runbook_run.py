@@ -17,6 +17,7 @@ from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say
 from migverify.cli.runbook_begin import (
     begin,
     catalogue,
+    decision_of,
     fingerprint_now,
     floor_of,
     kind_of,
@@ -211,7 +212,8 @@ def _readiness(status: RunStatus, context: _Context) -> Any:
     if status.kind is not RunKind.LIVE:
         return None
     cases = case_priorities(context.cases) if context.cases is not None else None
-    return asker(context.room, time.time, fingerprint_now(context.config), cases, floor_of(context.config))
+    fingerprint, floor = fingerprint_now(context.config), floor_of(context.config)
+    return asker(context.room, time.time, fingerprint, cases, floor, lambda: decision_of(context.config))
 
 
 def _driven(executor: Executor, place: _RunLocation) -> tuple[RunStatus, bool]:

@@ -10,6 +10,7 @@ from migverify.cli import (
     workload_clients,
     workload_clone,
     workload_conflict,
+    workload_decision,
     workload_digest,
     workload_nightly,
     workload_plans,
@@ -36,10 +37,11 @@ add(app, "replay", workload_replay.replay, workload_replay.EPILOG, (
 ), (
     "--protocol", "--session", "--user", "--digest", "--from", "--until", "--ddl", "--locking", "--sessions",
     "--assume-database", "--accept-write-grants", "--noise", "--jobs", "--connections", "--max-lag", "--idle",
-    "--engine", "--spark-master", "--quiet", "--anomalies",
+    "--engine", "--spark-master", "--quiet", "--anomalies", "--plans", "--headroom",
 ))  # fmt: skip
 add(app, "probe", workload_probe.probe, workload_probe.EPILOG)
 add(app, "plans", workload_plans.plans, workload_plans.EPILOG)
+add(app, "decision", workload_decision.decision, workload_decision.EPILOG)
 add(app, "anomalies", workload_anomalies.anomalies, workload_anomalies.EPILOG)
 add(app, "reproduce", workload_reproduce.reproduce, workload_reproduce.EPILOG)
 add(app, "digest", workload_digest.digest, workload_digest.EPILOG)

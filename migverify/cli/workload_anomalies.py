@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import JsonOption, examples
+from migverify.cli.console import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    command_line,
+    examples,
+    say,
+)
 
 if TYPE_CHECKING:
+    from migverify.store.results import ResultStore
     from migverify.workload.anomalies.compare import AnomalyComparison, JudgedAnomaly
     from migverify.workload.anomalies.model import CheckedHistory
 
@@ -30,20 +41,54 @@ def anomalies(
         int, typer.Option(metavar="PERCENT", min=1, max=100, help="Share of reads that must be usable for a MATCH.")
     ] = 80,
     as_json: JsonOption = False,
+    config: ConfigOption = DEFAULT_CONFIG,
+    store: StoreOption = None,
 ) -> None:
     """Check two histories for lost updates, skews and dirty reads that one server permitted and the other did not.
 
     `workload replay --writes --anomalies` records them. Exit 1 when the target permitted an anomaly that the source
-    did not, 0 when it did not, 3 when too little is known.
+    did not, 0 when it did not, 3 when too little is known. The result is kept in the store, where there is one.
     """
     from migverify.workload.anomalies.check import check_history
     from migverify.workload.anomalies.compare import compare_histories
     from migverify.workload.anomalies.history import read_history
 
-    on_source, on_target = (check_history(read_history(path)) for path in (source, target))
+    began = time.monotonic()
+    histories = [read_history(path) for path in (source, target)]
+    runs = {one.run for one in histories}
+    on_source, on_target = map(check_history, histories)
     compared = compare_histories(on_source, on_target, usable / 100)
-    typer.echo(json.dumps(compared.as_json()) if as_json else "\n".join(_text(compared)))
+    run_id = ""
+    if store is not None or config.exists():
+        from migverify.cli.report import open_run_store
+        from migverify.workload.anomalies.store import store_anomalies
+
+        replay = runs.pop() if len(runs) == 1 else ""
+        with closing(open_run_store(store, config)) as opened:
+            run_id = store_anomalies(
+                opened, command_line(), compared, _of_replay(opened, replay), usable=usable / 100, replay=replay,
+                seconds=time.monotonic() - began,
+            )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps({**({"run_id": run_id} if run_id else {}), **compared.as_json()}))
+    else:
+        typer.echo("\n".join(_text(compared)))
+        say(f"run {run_id}" if run_id else "not kept: there is no configuration that names a store (--config, --store)")
     raise typer.Exit(int(compared.verdict.exit_code))
+
+
+def _of_replay(store: ResultStore, replay: str) -> dict[str, Any]:
+    """Return what the replay that recorded the histories knew of its servers; nothing where the store has it not."""
+    from migverify.errors import UsageError
+    from migverify.workload.anomalies.store import KEPT_OF_REPLAY
+
+    if not replay:
+        return {}
+    try:
+        facts = store.load_run(replay).facts
+    except UsageError:
+        return {}
+    return {name: facts[name] for name in KEPT_OF_REPLAY if name in facts}
 
 
 def _text(compared: AnomalyComparison) -> Iterator[str]:

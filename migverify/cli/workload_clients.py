@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -88,10 +88,11 @@ def clients(
         typer.echo(_listing(load(scenarios), as_json=as_json), nl=False)
         return
     options = ClientOptions(config, database, own_servers, source_is_scratch, keep, repository, python, shard)
+    choices = {"scenarios": list(scenario or ()), "all": every}
     loaded = {one.name: one for one in load(scenarios)}
     picked = [one for one in chosen(loaded, scenario or [], "--scenario") if scenario or every or not one.soak]
     made = partial(cells, chosen(drivers(), driver or [], "--driver"), chosen(pools(), pool or [], "--pool"), picked)
-    verdict = _run(options, made, Output(as_json, facts, quiet, store))
+    verdict = _run(options, made, Output(as_json, facts, quiet, store), choices)
     raise typer.Exit(int(verdict.exit_code))
 
 
@@ -124,6 +125,7 @@ def _run(
     options: ClientOptions,
     made: Callable[[Callable[[str], bool]], tuple[list[ClientCell], list[LeftOut]]],
     output: Output,
+    choices: Mapping[str, Any],
 ) -> Verdict:
     from migverify.cli.report import open_run_store
     from migverify.cli.workload_clients_setup import set_up
@@ -131,6 +133,7 @@ def _run(
     from migverify.workload.clients.run import run_cells
 
     started = time.time()
+    basis, problem = _basis(options)  # before the scratch database is among the definitions
     if output.facts is not None:
         output.facts.write_text("", encoding="utf-8")
     with closing(open_run_store(output.store, options.config)) as store, set_up(options) as ready:
@@ -148,7 +151,10 @@ def _run(
             ],
         }
         _hide_login(options.repository)
-        run_id = store.start_run(command_line(), "", plan, {"endpoints": ready.facts}, kind=StoredKind.CLIENTS)
+        kept = {"endpoints": ready.facts, "choices": dict(choices), **basis}
+        run_id = store.start_run(command_line(), "", plan, kept, kind=StoredKind.CLIENTS)
+        if problem:
+            say(f"note: {problem}")
         if not output.quiet:
             say(f"run {run_id}: {len(cells)} cells, {len(left)} left out")
 
@@ -171,6 +177,14 @@ def _run(
     else:
         typer.echo(_text(results, left, verdict), nl=False)
     return verdict
+
+
+def _basis(options: ClientOptions) -> tuple[dict[str, Any], str]:
+    """Return what the run rests on; nothing with servers of its own, which are no pair of a configuration."""
+    from migverify.config import load_config
+    from migverify.decision.basis import basis_facts
+
+    return ({}, "") if options.own_servers else basis_facts(load_config(options.config))
 
 
 def _hide_login(repository: str | None) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import JsonOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, JsonOption, StoreOption, command_line, examples, say
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from migverify.store.results import ResultStore
+    from migverify.workload.conflict.model import Explanation
     from migverify.workload.conflict.sources import ConflictFindings, Near, Query
 
 _MOST_INPUT = 64 << 20
@@ -50,11 +53,12 @@ def explain_conflict(
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many conflicts of logs to explain.")] = 20,
     mask: Annotated[bool, typer.Option("--mask", help="Replace literals of statements and values of keys.")] = False,
     as_json: JsonOption = False,
+    store: StoreOption = None,
 ) -> None:
     """Explain a conflict of TiDB: both statements, sessions, key, times, overlap, and the hidden writer.
 
     Takes a message of error 9007, 8002, 8005, 8022, 8028 or 8147, or TiDB's logs. Exit 3: the evidence does not
-    decide, or there is no conflict.
+    decide, or there is no conflict. With --config or --store the result is kept in the store, without literals.
     """
     from migverify.workload.conflict.explain import explain, unknown
     from migverify.workload.conflict.sources import statements_near, with_names
@@ -63,6 +67,7 @@ def explain_conflict(
     from migverify.workload.conflict.transactions import Statements
     from migverify.workload.mask import mask_text
 
+    began = time.monotonic()
     files, folders = logs or [], captures or []
     found = _found(message, files, replays or [], limit)
     with _names(config) as query:
@@ -71,8 +76,15 @@ def explain_conflict(
     statements = Statements(near.statements)
     found_causes = [explain(one, statements, replicators=replicator or (), skew=skew * 1000) for one in conflicts]
     masked = mask_text if mask else None
+    run_id = ""
+    if config is not None or store is not None:
+        from migverify.cli.report import open_run_store
+
+        with closing(open_run_store(store, config or DEFAULT_CONFIG)) as opened:
+            run_id = _kept(opened, found_causes, found.left_out, replays or [], message, time.monotonic() - began)
     if as_json:
         body = {
+            **({"run_id": run_id} if run_id else {}),
             "conflicts": [json_of(one, masked) for one in found_causes], "lines": found.lines,
             "repeated": found.repeated, "left_out": found.left_out, "statements_near": len(near.statements),
             "statements_read": near.read, "statements_left_out": near.left_out,
@@ -81,8 +93,30 @@ def explain_conflict(
     else:
         typer.echo("\n\n".join(as_text(one, masked) for one in found_causes))
         _tell(found, near)
+        if run_id:
+            say(f"run {run_id}")
     if not found_causes or any(unknown(one) for one in found_causes):
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
+
+
+def _kept(
+    store: ResultStore, explained: Sequence[Explanation], left_out: int, replays: Sequence[Path], message: str | None,
+    seconds: float,
+) -> str:  # fmt: skip
+    """Keep what was explained; of a single replay also what it rests on."""
+    from migverify.workload.conflict.store import KEPT_OF_REPLAY, store_conflicts
+
+    facts: dict[str, Any] = {}
+    replay = replays[0].resolve().name if len(replays) == 1 and message is None else ""
+    if replay:
+        try:
+            known = store.load_run(replay).facts
+        except UsageError:
+            known = {}  # a replay of another store: what it rests on is not known
+        facts = {name: known[name] for name in KEPT_OF_REPLAY if name in known}
+    return store_conflicts(
+        store, command_line(), explained, facts, replay=replay, left_out=left_out, seconds=seconds
+    )  # fmt: skip
 
 
 def _found(message: str | None, files: list[Path], replays: list[Path], limit: int) -> ConflictFindings:

@@ -75,7 +75,7 @@ def plans(
     judged and none does, 3 when it is not known of one.
     """
     from migverify.cli.report import open_run_store
-    from migverify.cli.workload_replay_setup import capture_reader, set_up
+    from migverify.cli.workload_replay_setup import basis_to_keep, capture_reader, set_up
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
     from migverify.workload.plans.judge import plans_verdict, reasons
@@ -98,7 +98,9 @@ def plans(
             earlier = {one.digest: one.record for one in stored_plans(opened, plans_run(opened, since).run_id)}
         facts = _inspected(setup, may_write=try_remedies)
         clone = open_clone(setup, stack) if try_remedies else None
-        run_id = start_plans(opened, command_line(), str(capture.resolve()), facts)
+        choices = {"digests": list(digest or ()), "reads_only": reads_only, "samples": samples, "analyze": analyze}
+        more = {"choices": choices, **basis_to_keep(setup.config, capture)}
+        run_id = start_plans(opened, command_line(), str(capture.resolve()), facts, more)
         options = PlanOptions(
             str(facts["target"]["version"]), samples, writes=not reads_only, analyze=analyze,
             seconds=setup.workload.query_seconds, before=earlier.get, clone=clone,
@@ -107,7 +109,7 @@ def plans(
             found = record_plans(run, setup.sides, opened, run_id, options, line)
         line.clear()
         verdict = plans_verdict(found)
-        finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began)
+        finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began, digests=len(found))
         data = read_report(opened, run_id)
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
     raise typer.Exit(int(data.exit_code))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +21,7 @@ from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from migverify.cli.workload_replay_setup import ReplaySetup
+    from migverify.workload.forecast.steps import MeasuredStep
     from migverify.workload.replay.plan import CallSelection, ReplayPlan
     from migverify.workload.replay.run import ReplayProgress
 
@@ -26,6 +29,7 @@ EPILOG = examples(
     "migverify workload replay capture",
     "migverify workload replay capture --pace x2 --noise 0.05 --session prod/17/1 --json",
     "migverify workload replay capture --writes --slo payments --pace 3000/s --jobs 2",
+    "migverify workload replay capture --slo checkout --rates 1.3,2 --headroom 1.3",
     "migverify workload replay capture --sessions sessions.json --assume-database shop",
     "migverify workload replay capture --plans",
     "migverify workload replay capture --explain",
@@ -108,6 +112,14 @@ def replay(
             "--plans/--no-plans", help="Judge the plans of all digests, or of none; default: of those that are slower."
         ),
     ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(metavar="1,1.3,2", help="Then ask the target alone at these multiples of the captured load."),
+    ] = None,
+    headroom: Annotated[
+        float | None,
+        typer.Option(metavar="MULTIPLE", min=1, max=100, help="Service levels must be met at this load too: 1.3."),
+    ] = None,
     engine: Annotated[ReplayEngine, typer.Option(help="What runs the workers.")] = ReplayEngine.LOCAL,
     spark_master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark master or sc:// URL; default: the configuration's.")
@@ -128,6 +140,7 @@ def replay(
     3 INCONCLUSIVE, 130 interrupted (go on with --resume).
     """
     from migverify.cli.workload_replay_setup import capture_reader, set_up
+    from migverify.workload.forecast.steps import parse_rates
     from migverify.workload.replay.plan import CallSelection
     from migverify.workload.replay.safety import Leave
     from migverify.workload.server_sessions import read_sessions
@@ -139,6 +152,14 @@ def replay(
                          hint="Leave --target-only, --resume and --engine spark out.")  # fmt: skip
     if plans and target_only:
         raise UsageError("--plans compares the plans of both sides.", hint="Leave --target-only out.")
+    if headroom is not None and not slo:
+        raise UsageError("--headroom needs a service level.", hint="Name it: --slo NAME.")
+    multiples = () if rates is None else parse_rates(rates)
+    if multiples and (writes or ddl or engine is ReplayEngine.SPARK):
+        raise UsageError(
+            "--rates asks reads again from this machine; a write can be asked once.",
+            hint="Leave --writes, --ddl and --engine spark out, or replay fresh clones at --pace x1.3.",
+        )
     selection = CallSelection(
         tuple(session or ()), tuple(user or ()), tuple(digest or ()), _moment(start, "--from"),
         _moment(end, "--until"), limit,
@@ -152,7 +173,7 @@ def replay(
     setup = set_up(
         config, settings, slo or (), Leave(writes, ddl, locking), reads_only=reads_only, target_only=target_only,
         accept_write_grants=accept_write_grants, dumps=[read_sessions(one) for one in sessions or ()],
-        database=assume_database,
+        database=assume_database, headroom=headroom,
     )  # fmt: skip
     setup = replace(setup, options=replace(setup.options, record=anomalies))
     next(
@@ -163,14 +184,16 @@ def replay(
         return
     line = ReplayLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
     code = _run(
-        setup, capture, selection, resume, line, store, engine, spark_master, plans, as_json=as_json, quiet=quiet
+        setup, capture, selection, resume, line, store, engine, spark_master, multiples, plans, as_json=as_json,
+        quiet=quiet,
     )  # fmt: skip
     raise typer.Exit(int(code))
 
 
 def _run(
     setup: ReplaySetup, capture: Path, selection: CallSelection, resume: str | None, line: ReplayLine,
-    store: str | None, engine: ReplayEngine, master: str | None, plans: bool | None, *, as_json: bool, quiet: bool,
+    store: str | None, engine: ReplayEngine, master: str | None, rates: Sequence[float], plans: bool | None, *,
+    as_json: bool, quiet: bool,
 ) -> ExitCode:  # fmt: skip
     from migverify.cli.report import open_run_store
     from migverify.cli.workload_plans import plans_of_replay
@@ -199,19 +222,37 @@ def _run(
             else:
                 jobs = setup.workload.jobs
                 result = play(folder, setup.sides, setup.options, jobs=jobs, resume=bool(resume), on_progress=line)
+            steps = [] if result.unfinished else _steps(setup, folder, rates, line, quiet=quiet)
         finally:
             line.clear()
-        found = conclude(setup, opened, run_id, result)
+        found = conclude(setup, opened, run_id, result, [step.trace for step in steps])
         if not result.stopped:
             plans_of_replay(setup, opened, run_id, folder, found.slower, plans, quiet=quiet or as_json)
         if setup.options.record:
             files = " ".join(histories(setup, opened, run_id, folder))
+            files += "" if setup.config.path == DEFAULT_CONFIG else f" --config {shlex.quote(str(setup.config.path))}"
             say(f"compare what both sides permitted: migverify workload anomalies {files}")
         data = read_report(opened, run_id, ReportOptions(values=setup.config.report.values))
         if not quiet:
             _say_lag(result.counters.lag_most, result.counters.forced)
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
-    return ExitCode.INTERRUPTED if result.stopped == "interrupted" else data.exit_code
+    interrupted = "interrupted" in (result.stopped, *(step.stopped for step in steps))
+    return ExitCode.INTERRUPTED if interrupted else data.exit_code
+
+
+def _steps(
+    setup: ReplaySetup, folder: Path, rates: Sequence[float], line: ReplayLine, *, quiet: bool
+) -> list[MeasuredStep]:
+    """Return what each load measured."""
+    from migverify.workload.forecast.steps import measure
+
+    def on_step(rate: float) -> None:
+        line.restart()
+        if not quiet:
+            say(f"asking the target alone at {rate:g}x the captured load")
+
+    jobs = setup.workload.jobs
+    return list(measure(folder, setup.sides, setup.options, rates, jobs=jobs, on_step=on_step, on_progress=line))
 
 
 def _say_lag(most: int, forced: int) -> None:
@@ -274,6 +315,11 @@ class ReplayLine(LiveLine):
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
+        self._ended = 0
+
+    def restart(self) -> None:
+        """Forget the calls of the load before."""
+        self.clear()
         self._ended = 0
 
     def planned(self, statements: int) -> None:

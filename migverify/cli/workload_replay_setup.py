@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from migverify.config.settings import ServiceLevel, WorkloadSettings
     from migverify.store.results import ResultStore
     from migverify.workload.catalogue.waivers import Waiver
+    from migverify.workload.forecast.model import CallTrace, LoadForecast
     from migverify.workload.replay.connections import EngineOptions
     from migverify.workload.replay.plan import CallSelection, ColumnReader, ReplayPlan
     from migverify.workload.replay.run import ReplayResult
@@ -40,7 +41,7 @@ class ReplaySetup:
     leave: Leave
     options: EngineOptions
     sides: ReplayEndpoints
-    levels: Mapping[str, ServiceLevel]
+    levels: Mapping[str, ServiceLevel]  # with the command line's headroom
     waivers: Sequence[Waiver]
     reads_only: bool
     accept_write_grants: bool
@@ -51,6 +52,7 @@ class ReplaySetup:
 def set_up(
     config: Path, settings: Mapping[str, Any], levels: Sequence[str], leave: Leave, *, reads_only: bool,
     target_only: bool, accept_write_grants: bool, dumps: Sequence[SessionDump] = (), database: str | None = None,
+    headroom: float | None = None,
 ) -> ReplaySetup:  # fmt: skip
     """Load the configuration and join it with the command line; a setting that is None is the configuration's.
 
@@ -63,7 +65,7 @@ def set_up(
     from migverify.workload.replay.connections import EngineOptions
     from migverify.workload.replay.pace import parse_pace
     from migverify.workload.replay.safety import ReplayEndpoints
-    from migverify.workload.replay.slo import level
+    from migverify.workload.replay.slo import level, with_headroom
     from migverify.workload.replay.wire import Limits
 
     loaded = load_config(config)
@@ -89,7 +91,7 @@ def set_up(
     waivers = None if workload.waivers is None else load_waivers(Path(workload.waivers))
     return ReplaySetup(
         loaded, workload, leave, options, ReplayEndpoints(endpoints, secrets),
-        {name: level(name, workload.service_levels) for name in levels},
+        {name: with_headroom(level(name, workload.service_levels), headroom) for name in levels},
         () if waivers is None else (*waivers.holding, *waivers.expired),  # the verdict reports those that have expired
         reads_only, accept_write_grants, dumps, database,
     )  # fmt: skip
@@ -160,15 +162,28 @@ def begin(
             "sides": [side.value for side in setup.sides.endpoints],
         }  # fmt: skip
         command = command_line()
-        run_id = store.start_run(
-            command, plan.hash, body, {"endpoints": facts, **_options(setup)}, kind=StoredKind.REPLAY
-        )
+        run_facts = {"endpoints": facts, **_options(setup), **basis_to_keep(setup.config, capture)}
+        run_id = store.start_run(command, plan.hash, body, run_facts, kind=StoredKind.REPLAY)
         folder = root / run_id
         fresh.rename(folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)  # a plan without a run
         raise
     return run_id, folder
+
+
+def basis_to_keep(config: Config, capture: Path | None) -> dict[str, Any]:
+    """Return what a run keeps of the servers, definitions, configuration and capture that it rests on.
+
+    Where they cannot be read the run goes on without, which is said: it is no evidence for a decision.
+    """
+    from migverify.cli.console import say
+    from migverify.decision.basis import basis_facts
+
+    facts, problem = basis_facts(config, capture)
+    if problem:
+        say(f"note: {problem}")
+    return facts
 
 
 def carry_on(setup: ReplaySetup, store: ResultStore, run: str, capture: Path) -> tuple[str, Path]:
@@ -208,16 +223,25 @@ def inspected(setup: ReplaySetup) -> dict[str, dict[str, Any]]:
     return inspect(setup.sides, setup.leave, marker, accept_write_grants=accepted)
 
 
-def conclude(setup: ReplaySetup, store: ResultStore, run_id: str, result: ReplayResult) -> ReplayVerdict:
-    """Judge the whole, write it into the store, and return it."""
+def conclude(
+    setup: ReplaySetup, store: ResultStore, run_id: str, result: ReplayResult, steps: Sequence[CallTrace] = ()
+) -> ReplayVerdict:
+    """Judge the whole, write it into the store with the forecast of its load, and return it.
+
+    ``steps`` are further loads.
+    """
     from migverify.workload.catalogue.load import load
+    from migverify.workload.forecast.levels import judge_headroom
+    from migverify.workload.forecast.store import write_forecast
     from migverify.workload.probe_store import probed_here
     from migverify.workload.replay.run import run_facts
     from migverify.workload.replay.slo import judge_level
     from migverify.workload.replay.store import write_replay
     from migverify.workload.replay.verdict import CatalogueLabels, MatchRequirements, verdict
 
-    levels = [judge_level(name, level, result.measured()) for name, level in setup.levels.items()]
+    forecast = _forecast(setup, result, steps)
+    levels = [judge_level(name, level, result.measured(level)) for name, level in setup.levels.items()]
+    levels += judge_headroom(forecast)
     addresses = {side.value: f"{one.host}:{one.port}" for side, one in setup.sides.endpoints.items()}
     found = verdict(
         result.tally, CatalogueLabels(load(), _versions(store, run_id), probed_here(store, addresses)),
@@ -229,9 +253,21 @@ def conclude(setup: ReplaySetup, store: ResultStore, run_id: str, result: Replay
         "slo": [asdict(level) for level in levels], "pace": str(setup.options.pace),
         "captures": [result.plan.capture], "run": run_facts(result),
     }  # fmt: skip
+    write_forecast(store, run_id, forecast)
     write_replay(store, run_id, result.tally, found, facts=facts, seconds=result.seconds)
     store.finish_run(run_id, found.verdict, {"seconds": result.seconds, "reasons": list(found.reasons)})
     return found
+
+
+def _forecast(setup: ReplaySetup, result: ReplayResult, steps: Sequence[CallTrace]) -> LoadForecast:
+    from migverify.workload.forecast.make import ForecastOptions, forecast
+    from migverify.workload.forecast.steps import trace_of
+
+    plan, workload = result.plan, setup.workload
+    options = ForecastOptions(setup.levels, workload.forecast_seconds, workload.target_parallelism)
+    texts = {digest: one.text for digest, one in result.tally.digests.items()}
+    traces = [trace_of(plan.folder, setup.options.pace, result), *steps]
+    return forecast(traces, (plan.span - plan.idle) / 1e6, texts, options)
 
 
 def _options(setup: ReplaySetup) -> dict[str, Any]:

@@ -66,6 +66,7 @@ def describe(config: Config) -> dict[str, Any]:
         "workload": _workload(config.workload),
         "monitors": _monitors(config.monitors),
         **({"reverse": config.reverse.model_dump(mode="json")} if config.reverse is not None else {}),
+        **({"decision": config.decision.model_dump(mode="json")} if config.decision.model_fields_set else {}),
     }
 
 
@@ -98,8 +99,17 @@ def _watch(settings: WatchSettings) -> dict[str, Any]:
 
 
 def _workload(settings: WorkloadSettings) -> dict[str, Any]:
-    levels = [{"name": name} | _fields(level) for name, level in settings.service_levels.items()]
-    return _fields(settings) | {"service_levels": levels}
+    levels = [
+        {"name": name} | _without_defaults(level, ("statements", "headroom"))
+        for name, level in settings.service_levels.items()
+    ]
+    return _without_defaults(settings, ("forecast_seconds", "target_parallelism")) | {"service_levels": levels}
+
+
+def _without_defaults(settings: Strict, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return a view without these fields where they are not set: earlier releases did not have them."""
+    view, model = _fields(settings), type(settings).model_fields
+    return {name: value for name, value in view.items() if name not in names or value != model[name].default}
 
 
 def _endpoint(endpoint: Endpoint) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
+from migverify.config.decision import DecisionSettings
 from migverify.config.endpoints import EndpointSettings, TlsSettings
 from migverify.config.fields import (
     SHARD,
@@ -170,6 +171,18 @@ class ServiceLevel(Strict):
         default=0.99, gt=0, lt=1, description="Share of the target's latencies that must be below `seconds`."
     )
     seconds: float = Field(gt=0, allow_inf_nan=False, description="Limit of that latency, from when a call was due.")
+    statements: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Judge only statements whose digest text fits this pattern (`*` any text, `?` any character, case"
+        " does not matter); `writes` and `reads` then count these alone.",
+    )
+    headroom: float | None = Field(
+        default=None,
+        ge=1,
+        le=100,
+        description="The level must also be met under this multiple of the captured load; `--headroom` wins.",
+    )
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> ServiceLevel:
@@ -230,6 +243,16 @@ class WorkloadSettings(Strict):
         validate_default=True,
         description="Where plans and journals of replays are kept; relative to the folder of this file.",
     )
+    forecast_seconds: Seconds = Field(
+        default=60.0, description="A capture must cover so many seconds before its load is forecast."
+    )
+    target_parallelism: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Statements that the target works on at once without slowing down, for the forecast; measured where"
+        " it is not set.",
+    )
     service_levels: dict[str, ServiceLevel] = Field(
         default_factory=dict, description="Service levels by name, for `--slo`; `payments` is built in."
     )
@@ -253,6 +276,9 @@ class DrillRules(Strict):
     )
     rollback_drills_min: int = Field(
         default=1, ge=0, description="How many drills of the rollback; above 0 every rollback of a step, too."
+    )
+    decision: bool = Field(
+        default=False, description="`workload decision` says GO now; asked too where `decision.capture` is configured."
     )
 
 
@@ -339,6 +365,9 @@ class Config(Strict):
     spark: SparkSettings = Field(default_factory=SparkSettings, description="The Spark engine.")
     workload: WorkloadSettings = Field(default_factory=WorkloadSettings, description="Replay of captured statements.")
     monitors: MonitorSettings = Field(default_factory=MonitorSettings, description="What Prometheus must know.")
+    decision: DecisionSettings = Field(
+        default_factory=DecisionSettings, description="What evidence a service needs before it may cut over."
+    )
     readiness: ReadinessFloor = Field(
         default_factory=ReadinessFloor,
         description="What drills must show before a live run, for every runbook; less than the defaults is"

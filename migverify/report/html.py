@@ -12,6 +12,7 @@ import hashlib
 from functools import cache
 from importlib.resources import files
 from itertools import chain
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -64,7 +65,7 @@ def environment() -> Environment:
     env.filters.update(
         name=name, visible=visible, count=count, amount=amount, visible_lines=visible_lines, shown=_on_page,
         kind=lambda block: type(block).__name__, compared=compared_cells, key=key_cell, answers=answers, line=_line,
-        id=id, cells=_cells,
+        id=id, cells=_cells, file=_file,
     )  # fmt: skip
     env.globals.update(symbols=SYMBOLS)
     return env
@@ -126,6 +127,11 @@ def _line(text: str) -> Markup:
     if not link or not before.startswith("see "):
         return escape(visible(text))
     return Markup('{}<a href="{url}" rel="noreferrer">{url}</a>').format(visible(before), url=visible(link + after))
+
+
+def _file(href: str) -> str:
+    """Return a relative path as it may be followed: quoted, so that no name is taken for a scheme or a host."""
+    return "./" + quote(href.lstrip("/"))
 
 
 def visible_lines(text: str) -> str:

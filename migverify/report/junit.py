@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree as Xml
 
@@ -55,12 +55,21 @@ def _case(suite: Xml.Element, case: JUnitCase) -> None:
     element = Xml.SubElement(
         suite, "testcase", classname=_safe(f"migverify.{case.group}"), name=_safe(case.name), time=f"{case.seconds:.3f}"
     )
-    if case.verdict is Verdict.MATCH:
-        return
+    if case.verdict is not Verdict.MATCH:
+        _problem(element, case)
+    if case.notes:
+        Xml.SubElement(element, "system-out").text = _text(case.notes)
+
+
+def _problem(element: Xml.Element, case: JUnitCase) -> None:
     lines = case.lines or ("no reason is stored",)
     tag = "failure" if case.verdict is Verdict.MISMATCH else "error"
     problem = Xml.SubElement(element, tag, type=str(case.verdict), message=_safe(lines[0][:_MESSAGE]))
-    problem.text = "\n".join(_safe(line) for text in lines for line in text.split("\n"))
+    problem.text = _text(lines)
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "\n".join(_safe(line) for text in lines for line in text.split("\n"))
 
 
 def _safe(text: str) -> str:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any
 
 from markupsafe import Markup
@@ -218,6 +219,15 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A file beside the page: ``href`` is relative to it."""
+
+    text: str
+    href: str
+    shown: Audience = Audience.BOTH
+
+
+@dataclass(frozen=True, slots=True)
 class BothAnswers:
     """The answers of both sides, beside each other; ``marked``: characters that differ are marked."""
 
@@ -262,18 +272,22 @@ class Section:
     shown: Audience = Audience.BOTH
 
 
-Block = FactList | Lines | Table | FindingList | Code | BothAnswers | Chart | Section
+Block = FactList | Lines | Table | FindingList | Code | Link | BothAnswers | Chart | Section
 
 
 @dataclass(frozen=True, slots=True)
 class JUnitCase:
-    """A test case of JUnit. MISMATCH is a failure, INCONCLUSIVE an error, and ``lines`` say why."""
+    """A test case of JUnit. MISMATCH is a failure, INCONCLUSIVE an error, and ``lines`` say why.
+
+    ``notes`` are shown whatever the verdict is.
+    """
 
     group: str
     name: str
     verdict: Verdict
     lines: tuple[str, ...] = ()
     seconds: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +314,8 @@ class Report:
         The report as JSON: a contract of its own that holds what programs read.
     private
         It shows statements: a file of it is for its owner alone.
+    remedies
+        What to do about each of the reasons, in their order; empty where that is elsewhere.
     next_steps
         Commands that a reader needs next, with what each does; a terminal shows them last.
     """
@@ -313,6 +329,7 @@ class Report:
     tone: str = ""
     covered: str = ""
     reasons: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
     started: float | None = None
     seconds: float | None = None
     tiles: tuple[Tile, ...] = ()
@@ -328,6 +345,11 @@ class Report:
     def exit_code(self) -> ExitCode:
         """The exit code of its verdict."""
         return self.verdict.exit_code
+
+    @property
+    def reasons_with_remedies(self) -> tuple[tuple[str, str], ...]:
+        """Each reason, and what to do about it where that is said here."""
+        return tuple(zip_longest(self.reasons, self.remedies[: len(self.reasons)], fillvalue=""))
 
 
 def tone_of(verdict: Verdict) -> str:

@@ -71,6 +71,14 @@ def read_report(store: ResultStore, run_id: str, options: ReportOptions | None =
         from migverify.report.plans import plans_report
 
         return plans_report(store, info)
+    if info.kind is StoredKind.ANOMALIES:
+        from migverify.report.anomalies import anomalies_report
+
+        return anomalies_report(store, info)
+    if info.kind is StoredKind.CONFLICTS:
+        from migverify.report.conflicts import conflicts_report
+
+        return conflicts_report(store, info)
     return _tables_and_rules(store, info, options)
 
 

@@ -14,6 +14,8 @@ from migverify.model import RunInfo, Verdict
 from migverify.report.model import Fact, ReportOptions
 from migverify.report.run_facts import RunFacts, run_facts
 from migverify.store.results import ResultStore
+from migverify.workload.forecast.model import LoadForecast
+from migverify.workload.forecast.store import load_forecast
 from migverify.workload.plans.store import StoredPlans, not_asked, stored_plans
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.render import masked
@@ -73,6 +75,7 @@ class ReplayFacts:
     lag: Histogram
     trend: Mapping[str, Any]
     facts: tuple[Fact, ...]
+    forecast: LoadForecast | None = None
     plans: tuple[StoredPlans, ...] = ()
     plans_unknown: str = ""
 
@@ -107,6 +110,7 @@ def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, liste
         coverage=_coverage(whole), slo=() if whole is None else tuple(whole.get("slo", ())),
         weights=weights, digests=digests, held=sum(weights.values()), latencies=latencies,
         lag=Histogram() if whole is None else Histogram.from_json(whole["lag"]), trend=trend, facts=facts,
+        forecast=load_forecast(store, run.run_id),
         plans=tuple(plans.values()), plans_unknown=not_asked(store, run.run_id),
     )  # fmt: skip
 

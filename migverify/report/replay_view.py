@@ -9,6 +9,7 @@ from typing import Any
 from migverify.exposition import Metric, number
 from migverify.model import Verdict
 from migverify.report.figures import amount, duration, plural, utc
+from migverify.report.forecast import forecast_metrics, forecast_section, level_lines
 from migverify.report.model import (
     Audience,
     Block,
@@ -32,6 +33,14 @@ from migverify.report.model import (
 from migverify.report.plans import plan_in_words, plans_as_json, plans_section
 from migverify.report.replay import DigestReport, ReplayFacts
 from migverify.report.replay_chart import histogram
+from migverify.report.replay_latency import (
+    WHOLE_QUANTILES,
+    latency_blocks,
+    latency_lines,
+    milliseconds,
+    quantile_estimates,
+    slower_lines,
+)
 from migverify.report.run_facts import verdict_samples
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.model import Judgement
@@ -58,8 +67,7 @@ WEIGHT_WORDS = {
 }
 _TONES = {"blocker": "mismatch", **dict.fromkeys(("review", "noise", "undecided", "unjudged"), "inconclusive")}
 _QUIET = ("none", "metadata", "info")
-_TEXT_ROWS, _TEXT_SECTIONS, _SLOWER = 40, 10, 50
-_QUANTILES = (0.5, 0.95, 0.99, 0.999)
+_TEXT_ROWS, _TEXT_SECTIONS = 40, 10
 _PROMETHEUS_DIGESTS = 500
 _DIGEST_COLUMNS = (
     TableColumn("Verdict"), TableColumn("Found"), TableColumn("Statement"), TableColumn("Statements", number=True),
@@ -87,14 +95,9 @@ def replay_report(data: ReplayFacts) -> Report:
         started=run.started, seconds=run.seconds, tiles=tuple(_tiles(data)), cards=(*run.cards(), *levels),
         sections=(*_sections(data), run.section(*data.facts, listed)),
         cases=(JUnitCase("replay", f"run {run.run_id}", run.verdict, run.reasons, run.seconds or 0.0),
-               *map(_case, data.digests)),
+               *_level_cases(data), *map(_case, data.digests)),
         metrics=tuple(_metrics(data)), document=_as_json(data), private=True,
     )  # fmt: skip
-
-
-def milliseconds(value: int | None) -> str:
-    """Return microseconds as text in milliseconds; ``-`` for None."""
-    return "-" if value is None else f"{value / 1000:,.1f} ms"
 
 
 def share(value: float) -> str:
@@ -133,7 +136,10 @@ def _sections(data: ReplayFacts) -> Iterator[Section]:
     nothing = () if detailed else ("Nothing differs that has an example.",)
     notes = (Lines(more, style="note", shown=Audience.TEXT), Lines(nothing, style="note", shown=Audience.PAGE))
     yield Section("Both answers", (*notes, *details), id="details")
-    yield Section("Latency", tuple(_latency(data)), id="latency")
+    yield Section("Latency", tuple(latency_blocks(data)), id="latency")
+    load = forecast_section(data.forecast)
+    if load is not None:
+        yield load
     if data.plans:
         yield plans_section(data.plans)
     nothing_known = (Fact("covered", "nothing is recorded"),)
@@ -224,50 +230,14 @@ def story(one: DigestReport) -> Iterator[str]:
     yield from (f"{reason}: {n:,}" for reason, n in tally.reasons)
     if tally.repeated:
         yield f"noise: {share(tally.noisy / tally.repeated)} of {tally.repeated:,} asked again"
-    yield from (f"slower at {_shift(shift)}" for shift in one.shifts)
+    yield from latency_lines(tally)
+    yield from slower_lines(one.shifts)
     if one.shifts and one.plans is not None:
         yield f"plan: {plan_in_words(one.plans)}"
 
 
 def _moment(microseconds: int | None) -> str:
     return "not captured" if microseconds is None else utc(microseconds / 1_000_000)
-
-
-def _shift(shift: Mapping[str, Any]) -> str:
-    return (
-        f"p{100 * shift['quantile']:g} by {milliseconds(shift['slower_by_at_least'])} at least: source"
-        f" {milliseconds(shift['source'][1])}, target {milliseconds(shift['target'][0])}"
-    )
-
-
-def _latency(data: ReplayFacts) -> Iterator[Block]:
-    drawing = histogram(data.latencies, "Latency of all statements")
-    note = (
-        "Source above, target below; from the intended start, so waiting behind a slow statement counts. Dashed: the"
-        " median. Heights are square roots of shares."
-    )
-    yield Chart(drawing, note=note) if drawing else Lines(("No statement was timed.",), style="note")
-    sides = [Fact(side, quantiles(found)) for side, found in data.latencies.items() if found.count]
-    sides += [Fact("behind the pace", quantiles(data.lag))] if data.lag.count else []
-    yield FactList(tuple(sides))
-    slower = [one for one in data.digests if one.shifts]
-    slower.sort(key=lambda one: -max(int(shift["slower_by_at_least"]) for shift in one.shifts))
-    lines = tuple(
-        f"{'; '.join(map(_shift, one.shifts))}: {one.text}"
-        + ("" if one.plans is None else f"; plan: {plan_in_words(one.plans)}")
-        for one in slower[:_SLOWER]
-    )
-    more = (f"{len(slower) - _SLOWER:,} more",) if len(slower) > _SLOWER else ()
-    none = ("None, by intervals that do not touch and a lower limit.",)
-    if data.plans_unknown:
-        yield Lines((f"plans were not asked: {data.plans_unknown}",))
-    yield Lines((*lines, *more) or none, f"slower on the target for certain: {amount(len(slower), 'digest')}")
-
-
-def quantiles(found: Histogram) -> str:
-    """Return quantiles in one line."""
-    parts = [f"p{100 * q:g} {milliseconds(found.quantile(q))}" for q in _QUANTILES]
-    return ", ".join([*parts, f"most {milliseconds(found.most)}"])
 
 
 def _coverage(data: ReplayFacts) -> Iterator[Fact]:
@@ -306,13 +276,14 @@ def _as_json(data: ReplayFacts) -> dict[str, Any]:
         "reasons": list(run.reasons), "seconds": run.seconds, "coverage": dict(data.coverage),
         "service_levels": [dict(one) for one in data.slo], "weights": dict(data.weights),
         "latency": {side: _figures(found) for side, found in data.latencies.items()}, "lag": _figures(data.lag),
+        "forecast": None if data.forecast is None else data.forecast.as_json(),
         "trend": dict(data.trend), "digests_shown": len(data.digests), "digests_held": data.held,
         "digests": [_digest_as_json(one) for one in data.digests],
     }  # fmt: skip
 
 
 def _figures(found: Histogram) -> dict[str, Any]:
-    shown = {f"p{100 * q:g}": found.quantile(q) for q in _QUANTILES}
+    shown = {f"p{100 * q:g}": found.quantile(q) for q in WHOLE_QUANTILES}
     return {"unit": "microseconds", **shown, **found.as_json()}
 
 
@@ -327,20 +298,30 @@ def _digest_as_json(one: DigestReport) -> dict[str, Any]:
     return {
         **body, "count": one.tally.count, "verdict": str(one.verdict), "weight": one.weight,
         "reasons_of_verdict": list(one.reasons), "findings": [dict(found) for found in one.findings],
-        "latency_shifts": [dict(found) for found in one.shifts], "new_since": one.new, "examples": examples,
+        "latency_shifts": [dict(found) for found in one.shifts],
+        "latency_quantiles": quantile_estimates(one.tally), "new_since": one.new, "examples": examples,
         **({} if one.plans is None else {"plans": plans_as_json(one.plans)}),
     }  # fmt: skip
 
 
+def _level_cases(data: ReplayFacts) -> Iterator[JUnitCase]:
+    levels = {} if data.forecast is None else {level.name: tuple(level_lines(level)) for level in data.forecast.levels}
+    for result in data.slo:
+        verdict = {True: Verdict.MATCH, False: Verdict.MISMATCH, None: Verdict.INCONCLUSIVE}[result["met"]]
+        notes = levels.get(result["name"], ())
+        yield JUnitCase("replay", f"service level {result['name']}", verdict, tuple(result["reasons"]), notes=notes)
+
+
 def _case(one: DigestReport) -> JUnitCase:
     lines = [*one.reasons[:1], *story(one)]
+    notes = (*latency_lines(one.tally), *slower_lines(one.shifts))
     for example in one.examples:
         lines += [f"example: session {example.session}, statement {example.position}", example.detail("sql")]
         lines += [f"{side}: {example.detail(side)}" for side in ("source", "target")]
         lines += [f"{each.aspect} {each.column}: {each.source or 'nothing'} / {each.target or 'nothing'}"
                   for each in example.differences]  # fmt: skip
     seconds = one.tally.latencies["target_service"].total / 1_000_000
-    return JUnitCase("replay", f"{one.text[:200]} [{one.tally.digest[:12]}]", one.verdict, tuple(lines), seconds)
+    return JUnitCase("replay", f"{one.text[:200]} [{one.tally.digest[:12]}]", one.verdict, tuple(lines), seconds, notes)
 
 
 def _metrics(data: ReplayFacts) -> Iterator[Metric]:
@@ -361,10 +342,11 @@ def _metrics(data: ReplayFacts) -> Iterator[Metric]:
     ])  # fmt: skip
     yield Metric("migverify_replay_latency_seconds", "Latency from the intended start; NaN without statements.", [
         ({"side": side, "quantile": f"{q:g}"}, number(None if (v := found.quantile(q)) is None else v / 1_000_000))
-        for side, found in data.latencies.items() for q in _QUANTILES
+        for side, found in data.latencies.items() for q in WHOLE_QUANTILES
     ])  # fmt: skip
     worst = [one for one in data.digests if one.verdict is not Verdict.MATCH][:_PROMETHEUS_DIGESTS]
     yield Metric("migverify_replay_digest_different", "Statements that differ, of digests that are not MATCH.", [
         ({"digest": one.tally.digest, "weight": one.weight}, number(one.tally.state(Judgement.DIFFERENT)))
         for one in worst
     ])  # fmt: skip
+    yield from forecast_metrics(data.forecast)

@@ -20,6 +20,7 @@ from migverify.report.model import (
     FindingEntry,
     FindingList,
     Lines,
+    Link,
     Report,
     Row,
     Section,
@@ -51,7 +52,8 @@ class _Text:
     def report(self, report: Report) -> list[str]:
         verdict = self._paint(visible(report.word or str(report.verdict)), report.tone)
         lines = [f"{verdict}  {visible(report.headline or report.subject)}"]
-        lines += [f"  {visible(reason)}" for reason in report.reasons]
+        for reason, remedy in report.reasons_with_remedies:
+            lines += [f"  {visible(reason)}", *([f"    -> {visible(remedy)}"] if remedy else [])]
         lines += ["", *_facts(tuple(_head(report)), "  ")]
         for section in report.sections:
             lines += self._section(section)
@@ -91,6 +93,8 @@ class _Text:
                 if block.title:
                     yield f"{indent}{visible(block.title)}:"
                 yield from (f"{indent}  {visible(line)}" for line in block.text.split("\n") if line)
+            case Link():
+                yield f"{indent}{visible(block.text)}: {visible(block.href)}"
             case BothAnswers():
                 for side, text in (("source", block.source), ("target", block.target)):
                     yield f"{indent}{side}:"

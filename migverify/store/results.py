@@ -45,6 +45,8 @@ _STARTED_BY = {
     StoredKind.CLIENTS: "workload clients",
     StoredKind.PROBE: "workload probe",
     StoredKind.PLANS: "workload plans",
+    StoredKind.ANOMALIES: "workload anomalies",
+    StoredKind.CONFLICTS: "workload explain-conflict",
 }
 
 

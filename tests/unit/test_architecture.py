@@ -20,9 +20,10 @@ LEVELS = {
     "watch": 5,
     "tables": 6,
     "recon": 7, "workload": 7, "guards": 7,
-    "report": 8, "spark": 8,
-    "runbook": 9,
-    "cli": 10, "__main__": 11,
+    "decision": 8,
+    "report": 9, "spark": 9,
+    "runbook": 10,
+    "cli": 11, "__main__": 12,
 }  # fmt: skip
 
 HEAVY = {

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "migverify"
 PACKAGES = ("tables", "watch", "recon", "guards")
 CATALOG = re.compile(r"\bFROM (information_schema|performance_schema|mysql|sys)\.", re.IGNORECASE)
 OWN_FILE = re.compile(
-    r"^(import sqlite3|from migverify\.watch\.ledger_(file import LedgerFile.*|moving import MovingKeys))$",
+    r"^(import sqlite3|from migverify\.watch\.ledger_(file import LedgerFile|moving import MovingKeys)\b.*)$",
     re.MULTILINE,
 )
 """What a module imports whose statements go to a file of migverify's own, which no server sees."""

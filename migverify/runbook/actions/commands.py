@@ -199,6 +199,22 @@ def _plans(document: Any) -> tuple[str, list[str], dict[str, Any]]:
     return str(document["verdict"]), reasons, facts
 
 
+def _anomalies(document: Any) -> tuple[str, list[str], dict[str, Any]]:
+    """Read what ``workload anomalies --json`` prints; without usable reads nothing was looked at."""
+    sides = {name: document[name]["usable"] for name in ("source", "target")}
+    bad = [one for one in document["anomalies"] if one["permitted_by"] == "target only"]
+    reasons = [*document["reasons"], *(f"{one['name']}: {', '.join(one['transactions'])}" for one in bad)]
+    return str(document["verdict"]), reasons, {"run": document.get("run_id"), "usable": sides, "anomalies": len(bad)}
+
+
+def _decided(document: Any) -> tuple[str, list[str], dict[str, Any]]:
+    """Read what ``workload decision --json`` prints."""
+    parts = {one["part"]: {"decision": one["decision"], "run": one["run"]} for one in document["parts"]}
+    if not parts:
+        raise ValueError("no part")
+    return str(document["verdict"]), list(document["reasons"]), {"decision": document["decision"], "parts": parts}
+
+
 def _watched(document: Any) -> tuple[str, list[str], dict[str, Any]]:
     """Read the last line of ``tables watch --json``: the one that says ``final``."""
     if document["final"] is not True:
@@ -349,6 +365,21 @@ COMMAND_CHECKS = (
          Argument("samples", "number", "Calls of each digest that are explained; default 3."),
          Argument("reads_only", "flag", "Leave writes out."), STORE),
         _plans, before=("capture",),
+    ),
+    CommandCheck(
+        "anomalies.none", "The target permitted nothing to concurrent transactions that the source did not.",
+        ("workload", "anomalies"),
+        (Argument("source", "text", "The source's history, as a replay with anomalies wrote it.", required=True),
+         Argument("target", "text", "The target's history of the same transactions.", required=True),
+         Argument("usable", "number", "Percent of reads that must be usable; default 80."), STORE),
+        _anomalies, before=("source", "target"),
+    ),
+    CommandCheck(
+        "decision.go", "The evidence in the store says GO: answers, anomalies, latency, plans, hot spots, conflicts and"
+        " clients are fine, fresh, and of this service as it is now.",
+        ("workload", "decision"),
+        (Argument("capture", "text", "Folder of the service's capture; default: decision.capture."), STORE),
+        _decided, before=("capture",),
     ),
     CommandCheck(
         "check.settings", "Settings, versions, privileges and room: nothing fails, nothing is unknown.",

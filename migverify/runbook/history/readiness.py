@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from migverify.config.settings import ReadinessFloor
+from migverify.decision.model import Decision, Standing
 from migverify.runbook.definition.plan import applies
 from migverify.runbook.events import RollbackState, RunState
 from migverify.runbook.graph import acts
@@ -106,6 +107,7 @@ class _Ground:
     cases: Mapping[str, str] | None
     damaged: tuple[Damaged, ...]
     now: float
+    decision: Decision | None
 
     @property
     def rules(self) -> ReadinessPolicy:
@@ -120,7 +122,7 @@ def wanted_runbooks(runbook: Runbook) -> frozenset[str]:
 
 def readiness(
     runbook: Runbook, past: Past | Iterable[PastRun], now: float, schema_fingerprint: str = "",
-    cases: Mapping[str, str] | None = None, floor: ReadinessFloor = BUILT_IN,
+    cases: Mapping[str, str] | None = None, floor: ReadinessFloor = BUILT_IN, decision: Decision | None = None,
 ) -> Readiness:  # fmt: skip
     """Answer whether the journals show what is required before a live run.
 
@@ -139,6 +141,8 @@ def readiness(
         Priority of each disaster recovery case by its id, of the catalogue; None: there is none at hand.
     floor
         The least that is required also where the runbook's own policy is weaker: built in, or of ``migverify.yaml``.
+    decision
+        Whether the service may cut over, by the evidence of now; None: no capture of it is configured.
     """
     damaged = past.damaged if isinstance(past, Past) else ()
     rules, weaker = raised(runbook.policy.readiness, floor)
@@ -149,7 +153,7 @@ def readiness(
     fresh = tuple(one for one in runs if not too_old(one, now, floor) and one.chained)
     kept = max(1, rules.clean_last)
     ground = _Ground(
-        asked, floor, weaker, runs, fresh, drills, drills[-kept:], schema_fingerprint, cases, damaged, now
+        asked, floor, weaker, runs, fresh, drills, drills[-kept:], schema_fingerprint, cases, damaged, now, decision
     )  # fmt: skip
     found = tuple(_answer(ground) for _answer in _CONDITIONS)
     states = {one.state for one in found}
@@ -175,7 +179,7 @@ def _why_not_counted(run: PastRun, runbook: Runbook, now: float, floor: Readines
 
 def asker(
     room: RunStore, now: Callable[[], float], schema_fingerprint: str = "", cases: Mapping[str, str] | None = None,
-    floor: ReadinessFloor = BUILT_IN,
+    floor: ReadinessFloor = BUILT_IN, decision: Callable[[], Decision | None] = lambda: None,
 ) -> Callable[[Runbook], tuple[bool, tuple[str, ...]]]:  # fmt: skip
     """Return what tells an executor whether a runbook is ready, and why not, from the journals of a room.
 
@@ -184,7 +188,7 @@ def asker(
 
     def ask(runbook: Runbook) -> tuple[bool, tuple[str, ...]]:
         past = past_runs(room, wanted_runbooks(runbook), cases=bool(runbook.policy.readiness.dr_cases.required))
-        found = readiness(runbook, past, now(), schema_fingerprint, cases, floor)
+        found = readiness(runbook, past, now(), schema_fingerprint, cases, floor, decision())
         return found.ready, found.reasons
 
     return ask
@@ -463,7 +467,24 @@ def _dr_cases(ground: _Ground) -> Condition:
     return condition
 
 
+def _decision(ground: _Ground) -> Condition:
+    wants, decision = "the evidence of now says GO", ground.decision
+    if decision is None and not ground.rules.decision:
+        return _not_asked("decision", wants)
+    do = "`migverify workload decision -o decision.html` shows every reason with what to do about it."
+    if decision is None:
+        why = "the capture of the service is not configured (decision.capture of migverify.yaml)"
+        return _condition("decision", wants, "not known", [why], do, UNKNOWN)
+    reasons = [f"{one.part.words}: {one.reason.text}" for one in decision.reasons[:_FEW]]
+    if decision.standing is Standing.GO:
+        reasons = []
+    elif len(decision.reasons) > _FEW or not reasons:
+        reasons.append(f"{len(decision.reasons) - len(reasons)} more reasons")
+    state = MISSING if decision.standing is Standing.NO_GO else UNKNOWN
+    return _condition("decision", wants, decision.standing.value, reasons, do, state)
+
+
 _CONDITIONS: tuple[Callable[[_Ground], Condition], ...] = (
     _policy, _count, _clean, _steps, _same_runbook, _same_schema, _full_cast, _fresh_eyes, _rollbacks, _dr_cases,
-    _journals,
+    _decision, _journals,
 )  # fmt: skip

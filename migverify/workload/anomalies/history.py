@@ -52,7 +52,9 @@ def read_history(path: Path) -> TransactionHistory:
         raise UsageError(
             f"{path}, line {number}: {what}", hint="docs/anomalies.md has the format of a history."
         ) from error
-    return TransactionHistory(tuple(transactions), head.get("initial", {}), str(head.get("server", "")))
+    return TransactionHistory(
+        tuple(transactions), head.get("initial", {}), str(head.get("server", "")), str(head.get("run", ""))
+    )
 
 
 def _head(body: dict[str, Any]) -> dict[str, Any]:
@@ -113,15 +115,17 @@ def _time(body: dict[str, Any], name: str) -> int:
 
 def write_history(lines: TextIO, history: TransactionHistory) -> None:
     """Write a history as ``read_history`` reads it."""
-    write_lines(lines, history.transactions, history.server, dict(history.initial))
+    write_lines(lines, history.transactions, history.server, dict(history.initial), history.run)
 
 
 def write_lines(
-    lines: TextIO, transactions: Iterable[HistoryTransaction], server: str, initial: dict[str, str | None] | None = None
-) -> int:
-    """Write transactions, one at a time; return how many."""
+    lines: TextIO, transactions: Iterable[HistoryTransaction], server: str,
+    initial: dict[str, str | None] | None = None, run: str = "",
+) -> int:  # fmt: skip
+    """Write transactions, one at a time; return how many. ``run`` is the replay that recorded them."""
     number = 0
-    lines.write(json.dumps({"format": FORMAT, "server": server, "initial": initial or {}}) + "\n")
+    head = {"format": FORMAT, "server": server, "initial": initial or {}, **({"run": run} if run else {})}
+    lines.write(json.dumps(head) + "\n")
     for number, transaction in enumerate(transactions, 1):  # noqa: B007 - it counts
         lines.write(json.dumps(_as_json(transaction)) + "\n")
     return number

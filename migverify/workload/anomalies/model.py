@@ -78,11 +78,15 @@ class HistoryTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionHistory:
-    """The transactions of one server. ``initial`` are values from before the history, where they are known."""
+    """The transactions of one server. ``initial`` are values from before the history, where they are known.
+
+    ``run`` is the id of the replay that recorded it, empty where the file does not say.
+    """
 
     transactions: tuple[HistoryTransaction, ...]
     initial: Mapping[str, str | None] = field(default_factory=dict)
     server: str = ""
+    run: str = ""
 
 
 class DependencyKind(IntEnum):

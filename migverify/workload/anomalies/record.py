@@ -38,7 +38,7 @@ def write_histories(run: RunFile, keys: Keys, servers: dict[Side, str], *, mask:
     for side, server in servers.items():
         files[side] = run.folder / f"history-{side.value}.jsonl"
         with files[side].open("w", encoding="utf-8") as lines:
-            write_lines(lines, _transactions(run, keys, side, mask=mask), server)
+            write_lines(lines, _transactions(run, keys, side, mask=mask), server, run=run.folder.name)
     return files
 
 

@@ -73,9 +73,20 @@ class StoredPlans:
         )  # fmt: skip
 
 
-def start_plans(store: ResultStore, command: str, capture: str, facts: Mapping[str, Any]) -> str:
-    """Begin a run of plans; until it is finished it counts as INCONCLUSIVE."""
-    return store.start_run(command, "", {"plans": capture}, {"endpoints": dict(facts)}, kind=StoredKind.PLANS)
+def start_plans(
+    store: ResultStore, command: str, capture: str, facts: Mapping[str, Any], more: Mapping[str, Any] | None = None
+) -> str:
+    """Begin a run of plans; until it is finished it counts as INCONCLUSIVE.
+
+    Parameters
+    ----------
+    facts
+        Of each side.
+    more
+        Further facts of the run: what was chosen of the capture, and what it rests on.
+    """
+    kept = {"endpoints": dict(facts), **(more or {})}
+    return store.start_run(command, "", {"plans": capture}, kept, kind=StoredKind.PLANS)
 
 
 def add_plans(store: ResultStore, run_id: str, judged: JudgedPlans, record: PlanRecord) -> None:
@@ -96,9 +107,13 @@ def _texts(judged: JudgedPlans) -> Iterator[tuple[str, str]]:
             yield side.value, str(first)
 
 
-def finish_plans(store: ResultStore, run_id: str, verdict: Verdict, reasons: tuple[str, ...], seconds: float) -> None:
-    """End a run of plans."""
-    store.finish_run(run_id, verdict, {"reasons": list(reasons), "seconds": round(seconds, 3)})
+def finish_plans(
+    store: ResultStore, run_id: str, verdict: Verdict, reasons: tuple[str, ...], seconds: float,
+    *, digests: int | None = None,
+) -> None:  # fmt: skip
+    """End a run of plans; ``digests``: how many it has, by which one that lost some is known."""
+    counted = {} if digests is None else {"digests": digests}
+    store.finish_run(run_id, verdict, {"reasons": list(reasons), "seconds": round(seconds, 3), **counted})
 
 
 def plans_run(store: ResultStore, name: str) -> RunInfo:

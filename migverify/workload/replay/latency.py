@@ -6,7 +6,8 @@ to 3.2 %; below 64 every whole number has a bucket of its own. Values are micros
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _PARTS_BITS = 5
@@ -45,6 +46,13 @@ class Histogram:
         self.total += value * times
         self.least = value if self.least is None else min(self.least, value)
         self.most = value if self.most is None else max(self.most, value)
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> Histogram:
+        """Return the histogram of many values, faster than one after the other; none is negative."""
+        if not values:
+            return cls()
+        return cls(dict(Counter(map(bucket_of, values))), len(values), sum(values), min(values), max(values))
 
     def merge(self, other: Histogram) -> None:
         """Add the other's counts to this one's."""

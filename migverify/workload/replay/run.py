@@ -20,6 +20,7 @@ from migverify.errors import MigverifyError, PlanError, ReadError
 from migverify.model import Endpoint, Side
 from migverify.workload.replay.connections import EngineOptions, killer, openers
 from migverify.workload.replay.engine import Engine, Start
+from migverify.workload.replay.latency import merged
 from migverify.workload.replay.order import components
 from migverify.workload.replay.outcomes import (
     UNKNOWN,
@@ -36,12 +37,14 @@ from migverify.workload.replay.pace import PaceKind
 from migverify.workload.replay.plan import ReplayPlan, load_plan
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.safety import ReplayEndpoints
-from migverify.workload.replay.slo import ReplayMeasurement
+from migverify.workload.replay.slo import ReplayMeasurement, covers
 from migverify.workload.replay.tally import ReplayTally
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
+
+    from migverify.config.settings import ServiceLevel
 
 LEAD = 0.3
 """Seconds between the start of the workers and the first due time: processes take a moment."""
@@ -78,8 +81,8 @@ class ReplayResult:
     stopped: str = ""
     open_loop: bool = True
 
-    def measured(self) -> ReplayMeasurement:
-        """Return what a service level is judged by."""
+    def measured(self, level: ServiceLevel | None = None) -> ReplayMeasurement:
+        """Return what a service level is judged by: all statements, or those that it names."""
         whole = ""
         if self.unfinished:
             whole = self.unfinished[0]
@@ -87,9 +90,17 @@ class ReplayResult:
             whole = "the run was resumed: its rate is that of its last part only"
         elif not self.open_loop:
             whole = "at pace fast, calls are due when they can begin: latency from then says nothing of a load"
+        if level is not None and level.statements is not None:
+            return self._of_statements(level, whole)
         return ReplayMeasurement(
             self.counters.writes, self.counters.reads, self.seconds, self.tally.latency("target"), whole
         )  # fmt: skip
+
+    def _of_statements(self, level: ServiceLevel, whole: str) -> ReplayMeasurement:
+        chosen = [one for one in self.tally.digests.values() if covers(level, one.text)]
+        writes = sum(one.written for one in chosen)
+        latency = merged(one.latencies["target"] for one in chosen)
+        return ReplayMeasurement(writes, latency.count - writes, self.seconds, latency, whole)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,19 @@ it requires was there: with less, nothing is known about it.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from migverify.errors import UsageError
 from migverify.workload.replay.latency import Histogram
+from migverify.workload.replay.statistics import quantile_estimate
 
 if TYPE_CHECKING:
     from migverify.config.settings import ServiceLevel
 
+CONFIDENCE = 0.95
 REACHED = 0.99
 """Share of the required rate that counts as reached."""
 
@@ -44,6 +47,7 @@ class SloResult:
     writes: float
     reads: float
     latency: float | None  # seconds at the quantile
+    interval: tuple[float | None, float | None] = (None, None)  # of that; None: too few calls bound it on that side
 
 
 def level(name: str, configured: Mapping[str, ServiceLevel]) -> ServiceLevel:
@@ -56,12 +60,21 @@ def level(name: str, configured: Mapping[str, ServiceLevel]) -> ServiceLevel:
     return known[name]
 
 
+def with_headroom(level: ServiceLevel, headroom: float | None) -> ServiceLevel:
+    """Return a level that asks for this headroom; None: for its own."""
+    return level if headroom is None else level.model_copy(update={"headroom": headroom})
+
+
 def judge_level(name: str, level: ServiceLevel, measured: ReplayMeasurement) -> SloResult:
-    """Judge a run: a latency above the limit is a miss at any load, one below counts under the required load only."""
+    """Judge a run: a latency above the limit is a miss at any load, one below counts under the required load only.
+
+    A few slow calls among few (first executions, a garbage collection) are no miss: the interval must be above.
+    """
     seconds = measured.seconds
     writes, reads = (number / seconds if seconds else 0.0 for number in (measured.writes, measured.reads))
-    at = measured.latency.quantile(level.quantile)
-    latency = None if at is None else at / 1e6
+    estimate = quantile_estimate(measured.latency, level.quantile, CONFIDENCE)
+    latency = None if estimate is None else estimate.value / 1e6
+    low, high = (None, None) if estimate is None else (_seconds(estimate.low), _seconds(estimate.high))
     reasons = [
         f"{done:,.0f} {what}/s were carried out of {required:,.0f} required: that load was not there"
         for what, done, required in (("writes", writes, level.writes), ("reads", reads, level.reads))
@@ -73,6 +86,20 @@ def judge_level(name: str, level: ServiceLevel, measured: ReplayMeasurement) -> 
         reasons.append("no latency was measured")
     met = None if reasons else True
     if latency is not None and latency >= level.seconds:
-        met = False
-        reasons.append(f"p{level.quantile * 100:g} is {latency:.3f} s, not below {level.seconds:g} s")
-    return SloResult(name, met, tuple(reasons), writes, reads, latency)
+        met = False if low is not None and low >= level.seconds else None
+        above = f"p{level.quantile * 100:g} is {latency:.3f} s, not below {level.seconds:g} s"
+        doubt = f": {measured.latency.count:,} calls are too few to be certain of that; replay more"
+        reasons.append(above + (doubt if met is None else ""))
+    return SloResult(name, met, tuple(reasons), writes, reads, latency, (low, high))
+
+
+def covers(level: ServiceLevel, text: str) -> bool:
+    """Tell whether a level judges a statement, by its digest text."""
+    if level.statements is None:
+        return True
+    pattern = level.statements.lower().replace("[", "[[]")  # * and ? alone are special
+    return fnmatch.fnmatchcase(text.lower(), pattern)
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6

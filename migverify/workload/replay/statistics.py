@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
 
 from migverify.workload.replay.latency import Histogram
@@ -48,10 +48,14 @@ def rank_interval(count: int, share: float, confidence: float) -> tuple[int, int
 
     By the normal approximation of the binomial distribution, with a margin of one rank.
     """
+    low, high = _ranks(count, share, confidence)
+    return (low, high) if low >= 1 and high <= count else None
+
+
+def _ranks(count: int, share: float, confidence: float) -> tuple[int, int]:
     z = NormalDist().inv_cdf(1 - (1 - confidence) / 2)
     spread = z * math.sqrt(count * share * (1 - share))
-    low, high = math.floor(count * share - spread) - 1, math.ceil(count * share + spread) + 2
-    return (low, high) if low >= 1 and high <= count else None
+    return math.floor(count * share - spread) - 1, math.ceil(count * share + spread) + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,35 @@ class Shift:
             "quantile": self.quantile, "source": list(self.source), "target": list(self.target),
             "slower_by_at_least": self.slower,
         }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class QuantileEstimate:
+    """A quantile of ``count`` values with its interval, microseconds.
+
+    ``low`` or ``high`` is None where so few values do not bound the quantile on that side.
+    """
+
+    value: int
+    low: int | None
+    high: int | None
+    count: int
+
+    def as_json(self) -> dict[str, object]:
+        """Return the estimate as a JSON object."""
+        return asdict(self)
+
+
+def quantile_estimate(histogram: Histogram, share: float, confidence: float) -> QuantileEstimate | None:
+    """Return a quantile with a distribution-free interval; None where nothing was counted."""
+    value, count = histogram.quantile(share), histogram.count
+    if value is None:
+        return None
+    low, high = _ranks(count, share, confidence)
+    return QuantileEstimate(
+        value, histogram.at_rank(low)[0] if low >= 1 else None,
+        histogram.at_rank(high)[1] if high <= count else None, count,
+    )  # fmt: skip
 
 
 def shifts(source: Histogram, target: Histogram, *, confidence: float, floor: int) -> tuple[Shift, ...]:

@@ -100,6 +100,20 @@ def test_options_that_contradict_each_other(config: Path) -> None:
         workload_replay.replay(Path("c"), config, start="yesterday")
 
 
+def test_heavier_loads_ask_reads_alone_and_headroom_is_that_of_a_level(config: Path) -> None:
+    with pytest.raises(UsageError, match="a write can be asked once"):
+        workload_replay.replay(Path("c"), config, rates="1.3", writes=True)
+    with pytest.raises(UsageError, match="no list of loads"):
+        workload_replay.replay(Path("c"), config, rates="fast")
+    with pytest.raises(UsageError, match="needs a service level"):
+        workload_replay.replay(Path("c"), config, headroom=1.3)
+    assert made(config, levels=("checkout",)).levels["checkout"].headroom is None
+    wanted = set_up(
+        config, {}, ("checkout",), Leave(), reads_only=False, target_only=False, accept_write_grants=False, headroom=1.3
+    )
+    assert wanted.levels["checkout"].headroom == 1.3
+
+
 def test_a_capture_that_is_none_is_refused_before_servers(config: Path) -> None:
     for explain in (True, False):
         with pytest.raises(UsageError, match="holds no capture"):

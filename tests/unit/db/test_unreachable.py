@@ -36,7 +36,7 @@ CONNECTING = {
     "workload explain-conflict": "workload explain-conflict {conflict} -c migverify.yaml",
     "workload capture --poll": "workload capture --poll --out polled",
     "workload sessions": "workload sessions --out s.json",
-    "workload plans": "workload plans captures/one",
+    "workload plans": "workload plans captures/one", "workload decision": "workload decision captures/one",
     "workload replay": "workload replay captures/one",
     "workload replay --nightly": "workload replay --nightly captures",
     "workload probe": "workload probe", "workload reproduce": "workload reproduce --run last --store {store}",

@@ -244,11 +244,14 @@ def test_a_guard_passes_when_exit_code_and_json_agree(
     [("ids.headroom", "[]"), ("tables.verify", '{"run_id": "1", "verdict": "MATCH", "tables": []}'),
      ("recon.holds", '{"run_id": "1", "verdict": "MATCH", "rules": []}'),
      ("plans.fine", '{"run_id": "1", "verdict": "MATCH", "digests": []}'),
+     ("anomalies.none", '{"verdict": "MATCH", "reasons": [], "anomalies": []}'),
+     ("decision.go", '{"decision": "GO", "verdict": "MATCH", "reasons": [], "parts": []}'),
      ("tables.drained", '{"verdict": "MATCH", "final": false, "tables": [], "reasons": [], "sources": []}'),
      ("schema.alike", '{"tables": [], "fingerprints": {}}'), ("schema.fingerprint", '{"fingerprints": {}}')],
 )  # fmt: skip
 def test_an_answer_about_nothing_is_no_pass(action: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"recon.holds": {"rules": "r.yaml"}, "tables.drained": {"since": "last"}, "plans.fine": {"capture": "c"}}
+    given = {"recon.holds": {"rules": "r.yaml"}, "tables.drained": {"since": "last"}, "plans.fine": {"capture": "c"},
+             "anomalies.none": {"source": "a", "target": "b"}}  # fmt: skip
     assert asked(action, 0, output, monkeypatch, **given.get(action, {})).state == "inconclusive"
 
 
@@ -259,6 +262,31 @@ def test_a_gate_over_plans_names_the_digests_that_hurt(monkeypatch: pytest.Monke
     found = asked("plans.fine", 1, output, monkeypatch, capture="c", since="last")
     assert found.state == "fail"
     assert "abababababababab: full scan: whole table o" in found.text
+
+
+@pytest.mark.parametrize(
+    ("code", "verdict", "decision", "state"),
+    [(0, "MATCH", "GO", "pass"), (1, "MISMATCH", "NO-GO", "fail"), (3, "INCONCLUSIVE", "NOT KNOWN", "inconclusive"),
+     (0, "INCONCLUSIVE", "NOT KNOWN", "inconclusive"), (1, "MATCH", "GO", "inconclusive")],
+)  # fmt: skip
+def test_the_gate_of_the_decision_passes_with_go_alone(
+    code: int, verdict: str, decision: str, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = {"part": "plans", "decision": decision, "run": "r"}
+    reasons = [] if decision == "GO" else ["plans: index lost"]
+    output = json.dumps({"decision": decision, "verdict": verdict, "reasons": reasons, "parts": [part]})
+    found = asked("decision.go", code, output, monkeypatch)
+    assert found.state == state
+    assert decision == "GO" or "plans: index lost" in found.text
+
+
+def test_the_gate_of_anomalies_names_their_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = {"permitted_by": "target only", "name": "lost update", "transactions": ["s1/4", "s2/7"]}
+    side = {"usable": 9}
+    output = json.dumps({"verdict": "MISMATCH", "reasons": [], "anomalies": [lost], "source": side, "target": side})
+    found = asked("anomalies.none", 1, output, monkeypatch, source="a", target="b")
+    assert found.state == "fail"
+    assert "lost update: s1/4, s2/7" in found.text
 
 
 def test_the_watch_is_judged_by_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:

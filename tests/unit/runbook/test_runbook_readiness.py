@@ -13,6 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.config.settings import ReadinessFloor
+from migverify.decision.model import (
+    Decision,
+    DecisionPart,
+    DecisionReason,
+    EvidenceReason,
+    ReasonKind,
+    Standing,
+)
 from migverify.errors import ConfigError
 from migverify.runbook.clock import Moment
 from migverify.runbook.definition.load import case_priorities, known_cases, load_runbook
@@ -91,13 +99,43 @@ def policy(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_room_that_shows_everything_is_ready(story: Path) -> None:
-    found = answer(story, now_book())
+    found = answer(story, now_book(), decision=decided(Standing.GO))
     assert (found.verdict, found.reasons, found.ready) == ("ready", (), True)
     assert {one.state for one in found.conditions[1:]} == {"ok"}
     assert found.drills == ("d1", "d2", "d3")
     assert [one.id for one in found.conditions] == [
-        "policy", "drills", "clean", "steps", "runbook", "schema", "cast", "eyes", "rollback", "cases", "journals",
+        "policy", "drills", "clean", "steps", "runbook", "schema", "cast", "eyes", "rollback", "cases", "decision",
+        "journals",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("standing", "state", "verdict"),
+    [(Standing.GO, "ok", "ready"), (Standing.NO_GO, "missing", "not ready"),
+     (Standing.NOT_KNOWN, "unknown", "inconclusive")],
+)  # fmt: skip
+def test_the_decision_is_a_condition(story: Path, standing: Standing, state: str, verdict: str) -> None:
+    for asked in ({}, policy(decision=True)):
+        found = answer(story, now_book(**asked), decision=decided(standing))
+        assert (state_of(found, "decision"), found.verdict) == (state, verdict)
+        if state != "ok":
+            assert any(why.startswith("decision: plans: a scan") for why in found.reasons)
+
+
+def test_a_decision_that_is_asked_for_and_not_there_is_not_known(story: Path) -> None:
+    assert state_of(answer(story, now_book()), "decision") == "not asked"
+    asked = answer(story, now_book(**policy(decision=True)))
+    assert (state_of(asked, "decision"), asked.verdict) == ("unknown", "inconclusive")
+    floored = answer(story, now_book(), floor=NO_FLOOR.model_copy(update={"decision": True}))
+    assert state_of(floored, "decision") == "unknown"
+
+
+def decided(standing: Standing) -> Decision:
+    kinds = {Standing.NO_GO: ReasonKind.HARM, Standing.NOT_KNOWN: ReasonKind.DOUBT}
+    reasons = () if standing is Standing.GO else (
+        DecisionReason(DecisionPart.PLANS, "run", EvidenceReason(kinds[standing], "a scan")),
+    )  # fmt: skip
+    return Decision(standing, NOW, (), reasons)
 
 
 def test_an_empty_room_is_not_ready(tmp_path: Path) -> None:

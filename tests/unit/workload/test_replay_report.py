@@ -170,7 +170,8 @@ def test_each_form_says_the_verdict_and_names_the_digests(store: ResultStore) ->
     assert body["digests"][0]["examples"][0]["target"]
     suite = Xml.fromstring(render(data, Format.JUNIT))  # noqa: S314 - our own
     cases = suite.findall(".//testcase")
-    assert len(cases) == 4
+    assert len(cases) == 5
+    assert [case.get("name") for case in cases][1] == "service level payments"
     assert len(suite.findall(".//failure")) == 3
     prometheus = render(data, Format.PROMETHEUS)
     assert 'migverify_run_verdict{verdict="MISMATCH"} 1' in prometheus

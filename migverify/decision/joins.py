@@ -1,0 +1,110 @@
+"""Evidence that joins that of a replay: its latency forecast, and a shadow replay of the service.
+
+``latency_forecast`` and ``shadow_replay`` return None where the store holds nothing of the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from migverify.decision.basis import basis_of
+from migverify.decision.model import Basis, EvidenceReason, ReasonKind
+from migverify.decision.read import EvidenceReading
+from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.workload.forecast.model import LevelState, LoadForecast
+from migverify.workload.forecast.store import load_forecast
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedEvidence:
+    """What a join found: harm and doubts, none where all is fine; ``taken`` is when what it saw was over."""
+
+    run: str
+    taken: float | None
+    began: float | None
+    basis: Basis | None
+    reasons: tuple[EvidenceReason, ...] = ()
+    covered: str = ""
+
+
+def latency_forecast(
+    reading: EvidenceReading, replay: RunInfo, judged: frozenset[str] = frozenset()
+) -> JoinedEvidence | None:
+    """Return the latency forecast of a replay; ``judged`` are service levels that the replay itself judged."""
+    forecast = load_forecast(reading.store, replay.run_id)
+    return None if forecast is None else forecast_evidence(reading, forecast, replay, judged)
+
+
+def shadow_replay(reading: EvidenceReading) -> JoinedEvidence | None:
+    """Return the newest shadow replay of the service: ``shadow_evidence`` of the status that it kept last."""
+    del reading
+    return None
+
+
+def shadow_runs(reading: EvidenceReading) -> Iterator[RunInfo]:
+    """Yield the shadow replays of the service, the newest first; they rest on a log, not on a capture."""
+    for run in reading.runs(StoredKind.REPLAY):
+        if run.facts.get("shadow") and reading.serves(run, needs_capture=False):
+            yield run
+
+
+def forecast_evidence(
+    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, judged: frozenset[str] = frozenset()
+) -> JoinedEvidence:
+    """Return what a forecast proves: a level that is missed is harm, one that is not known a doubt."""
+    reasons = tuple(_of_forecast(reading, forecast, run, judged))
+    most = ", ".join(f"{one.text or one.digest[:16]} {one.share:.0%}" for one in forecast.uses[:3])
+    return JoinedEvidence(run.run_id, run.finished, run.started, basis_of(run.facts), reasons,
+                          f"busy with {most}" if most else "")  # fmt: skip
+
+
+def _of_forecast(
+    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, judged: frozenset[str]
+) -> Iterator[EvidenceReason]:
+    again = reading.command(f"workload replay {reading.capture} --slo NAME")
+    report = reading.command(f"report {run.run_id}")
+    if not forecast.levels:
+        yield EvidenceReason(ReasonKind.DOUBT, "no service level was judged", again)
+    for level in forecast.levels:
+        states = [(level.name, "at the captured load", level.captured)]
+        if level.headroom is not None:
+            at = f"at {level.headroom:g}x"
+            states.append((f"{level.name} {at}", f"{at} the captured load", level.at_headroom or LevelState.NOT_KNOWN))
+        for name, where, state in states:
+            if name in judged:
+                continue  # the replay says so itself
+            why = f": {'; '.join(level.reasons)}" if level.reasons else ""
+            if state is LevelState.MISSED:
+                text = f"service level {level.name} is missed {where}{why}"
+                yield EvidenceReason(ReasonKind.HARM, text, f"{report} names the statements that use the most")
+            elif state is not LevelState.MET:
+                text = f"service level {level.name} is not known {where}{why}"
+                yield EvidenceReason(ReasonKind.DOUBT, text, again)
+    yield from (EvidenceReason(ReasonKind.DOUBT, why, again) for why in forecast.reasons)
+
+
+def shadow_evidence(reading: EvidenceReading, status: Any, run: RunInfo) -> JoinedEvidence:
+    """Return what a shadow replay proves about answers; digests that differ are harm.
+
+    Parameters
+    ----------
+    status
+        The last one that it kept: run_id, at, verdict, reasons, counts, digests.
+    """
+    report = reading.command(f"report {status.run_id}")
+    reasons = []
+    for digest in status.digests:
+        if digest["verdict"] == Verdict.MISMATCH:
+            text = f"answers differ: {digest['text'] or digest['digest'][:16]} ({digest['different']:,} reads)"
+            reasons.append(EvidenceReason(ReasonKind.HARM, text, report, float(digest["different"])))
+    if status.verdict is Verdict.MISMATCH and not reasons:
+        reasons.append(EvidenceReason(ReasonKind.HARM, "the shadow replay is MISMATCH", report))
+    if status.verdict is not Verdict.MATCH:
+        doubts = status.reasons or ("the shadow replay is not MATCH",)
+        reasons += [EvidenceReason(ReasonKind.DOUBT, why, report) for why in doubts]
+    return JoinedEvidence(
+        status.run_id, status.at, run.started, basis_of(run.facts), tuple(reasons),
+        f"shadow replay, {status.counts.get('reads', 0):,} reads",
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""From the run store to the evidence of a decision: which run speaks for the service, and what it says.
+
+The newest run of a kind counts that is of the service (its pair or a clone of it, its capture) and of all of it.
+Newer runs of a part of it (one digest, one session) add their harm and never take any away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from migverify.decision.basis import basis_of
+from migverify.decision.model import (
+    Basis,
+    DecisionPart,
+    DecisionRules,
+    EvidenceReason,
+    PartEvidence,
+    ReasonKind,
+)
+from migverify.errors import StoreError
+from migverify.model import RunInfo, StoredKind
+from migverify.store.results import RUNS_SEARCHED, ResultStore
+from migverify.workload.catalogue.waivers import Waiver
+
+Partial = Callable[[RunInfo], str]
+"""A run with its plan -> why it is of a part of the service alone; empty: it is of all of it."""
+HARM, DOUBT, WAIVED = ReasonKind.HARM, ReasonKind.DOUBT, ReasonKind.WAIVED
+NO_END = "the run has no end: it was interrupted, or still goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceReading:
+    """What every reader of a part looks at.
+
+    Parameters
+    ----------
+    service
+        What is there now; None where it could not be read.
+    capture
+        The folder, as commands name it.
+    waivers
+        Those that hold today.
+    clients, scenarios
+        Drivers and pools of the service as ``driver/pool``, and the scenarios that it depends on; none: all.
+    options
+        What commands of remedies need to find the configuration.
+    replays
+        The folder in which replays are kept.
+    """
+
+    store: ResultStore
+    service: Basis | None
+    rules: DecisionRules
+    capture: str
+    waivers: Sequence[Waiver] = ()
+    clients: Sequence[str] = ()
+    scenarios: Sequence[str] = ()
+    options: str = ""
+    replays: str = ""
+    _runs: list[RunInfo] = field(default_factory=list)
+
+    def command(self, words: str) -> str:
+        """Return a command of migverify with the options of this configuration."""
+        return f"migverify {words}{self.options}"
+
+    def runs(self, kind: StoredKind) -> Iterator[RunInfo]:
+        """Yield the runs of a kind without their plans, the newest first."""
+        if not self._runs:
+            self._runs.extend(self.store.runs(RUNS_SEARCHED))
+        return (run for run in self._runs if run.kind is kind)
+
+    def serves(self, run: RunInfo, *, needs_capture: bool = True) -> bool:
+        """Whether a run is of this service: of its pair or a clone of it, and of its capture."""
+        then = basis_of(run.facts)
+        if then is None or self.service is None:
+            return False
+        pairs = [dict(self.service.pair), *map(dict, self.rules.clones)]
+        return dict(then.pair) in pairs and (not needs_capture or then.capture == self.service.capture)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRuns:
+    """The run that counts, with its plan, and newer ones of a part of the service; None: there is none."""
+
+    run: RunInfo | None
+    partial: str = ""
+    newer: tuple[RunInfo, ...] = ()
+
+
+def choose_runs(
+    reading: EvidenceReading, kind: StoredKind, partial: Partial = lambda _: "", *, needs_capture: bool = True,
+    suits: Callable[[RunInfo], bool] = lambda _: True,
+) -> ChosenRuns:  # fmt: skip
+    """Return the newest run that is whole and of the service, else the newest of its parts, else the newest of all."""
+    newer: list[tuple[RunInfo, str]] = []
+    newest: RunInfo | None = None
+    for brief in reading.runs(kind):
+        mine = reading.serves(brief, needs_capture=needs_capture)
+        if not mine and newest is not None:
+            continue
+        run = reading.store.load_run(brief.run_id)
+        if not suits(run):
+            continue
+        newest = newest or run
+        if not mine:
+            continue
+        why = partial(run)
+        if not why:
+            return ChosenRuns(run, "", tuple(one for one, _ in newer))
+        newer.append((run, why))
+    if newer:
+        (first, why), *others = newer
+        return ChosenRuns(first, why, tuple(one for one, _ in others))
+    return ChosenRuns(newest, partial(newest) if newest is not None else "")
+
+
+def evidence_of(
+    part: DecisionPart, chosen: ChosenRuns, reasons: Callable[[RunInfo], Iterator[EvidenceReason]], again: str,
+    *, needs_capture: bool = True, covered: Callable[[RunInfo], str] = lambda _: "", basis: Basis | None = None,
+    taken: float | None = None,
+) -> PartEvidence:  # fmt: skip
+    """Return the evidence of the chosen run, with the harm that newer runs of a part show.
+
+    Parameters
+    ----------
+    basis, taken
+        Those of what the run rests on, where they are not its own.
+    """
+    run = chosen.run
+    if run is None:
+        return PartEvidence(part, again=again, needs_capture=needs_capture)
+    found = [*reasons(run)]
+    if chosen.partial:
+        found.append(EvidenceReason(DOUBT, chosen.partial, again, weight=1e18))
+    if run.finished is None:
+        found.append(EvidenceReason(DOUBT, NO_END, again, weight=1e18))
+    for other in chosen.newer:
+        found += [_of_run(one, other) for one in reasons(other) if one.kind is HARM]
+    return PartEvidence(
+        part, run.run_id, taken if taken is not None else run.finished if run.finished is not None else run.started,
+        run.started if taken is None else None, basis if basis is not None else basis_of(run.facts), needs_capture,
+        tuple(found), covered(run), again,
+    )  # fmt: skip
+
+
+def _of_run(reason: EvidenceReason, run: RunInfo) -> EvidenceReason:
+    return EvidenceReason(reason.kind, reason.text, reason.remedy, reason.weight, reason.waiver, run.run_id)
+
+
+def unreadable(part: DecisionPart, error: StoreError, again: str, *, needs_capture: bool = True) -> PartEvidence:
+    """Return the evidence of a part whose run cannot be read: it is not known."""
+    reason = EvidenceReason(DOUBT, f"the store cannot be read: {error.message}", again)
+    return PartEvidence(part, needs_capture=needs_capture, reasons=(reason,), again=again)
+
+
+def choices(run: RunInfo) -> Mapping[str, Any]:
+    """Return what a user chose of a run, empty where it is not recorded."""
+    found = run.facts.get("choices")
+    return found if isinstance(found, Mapping) else {}

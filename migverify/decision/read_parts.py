@@ -1,0 +1,285 @@
+"""What the other parts say: plans, hot spots, anomalies, conflicts and clients."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from migverify.decision.basis import basis_of
+from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence
+from migverify.decision.read import (
+    DOUBT,
+    HARM,
+    WAIVED,
+    ChosenRuns,
+    EvidenceReading,
+    choices,
+    choose_runs,
+    evidence_of,
+)
+from migverify.decision.read_replays import last_whole_replay, whole_replay
+from migverify.errors import UsageError
+from migverify.guards.hotspots_model import HotspotLimits
+from migverify.guards.keep import answers, body, guards_of
+from migverify.guards.model import AnswerState
+from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.workload.anomalies.compare import LEAST_USABLE, PermittedBy
+from migverify.workload.anomalies.store import stored_anomalies, stored_comparison
+from migverify.workload.catalogue.waivers import Waiver
+from migverify.workload.conflict.store import conflict_reasons, stored_conflicts, stored_totals
+from migverify.workload.plans.store import stored_plans
+
+_TEXT = 160
+_HOTSPOTS = "hotspots"
+
+
+def read_plans(reading: EvidenceReading) -> PartEvidence:
+    """Return what the last run of plans says of the capture's digests."""
+    again = reading.command(f"workload plans {reading.capture}")
+
+    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        held = 0
+        for one in stored_plans(reading.store, run.run_id):
+            held += 1
+            weight = one.seconds or 0.0
+            for finding in one.findings:
+                text = f"{finding.harm}: {finding.reason}, in {_short(one.text)}"
+                yield EvidenceReason(HARM, text, finding.remedy or again, weight)
+            for doubt in one.doubts:
+                yield EvidenceReason(DOUBT, f"{doubt}, in {_short(one.text)}", again, weight)
+        counted = run.facts.get("digests")
+        if run.finished is not None and (counted != held or not held):
+            text = f"the store holds {held:,} digests, and the run judged {counted if counted is not None else 'some'}"
+            yield EvidenceReason(DOUBT, text if held else "the run judged no digest", again)
+
+    def partial(run: RunInfo) -> str:
+        chosen = choices(run)
+        if not chosen:
+            return "what the run chose of the capture is not recorded"
+        if chosen.get("digests"):
+            return "the plans are of some digests alone (--digest)"
+        return "the plans of writes were left out (--reads-only)" if chosen.get("reads_only") else ""
+
+    chosen = choose_runs(reading, StoredKind.PLANS, partial)
+    return evidence_of(
+        DecisionPart.PLANS, chosen, reasons, again, covered=lambda run: f"{run.facts.get('digests', 0)} digests"
+    )
+
+
+def read_hotspots(reading: EvidenceReading) -> PartEvidence:
+    """Return what the last asking of the guard says."""
+    again = reading.command(f"guard hotspots --capture {reading.capture}")
+
+    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        stored = body(reading.store, run.run_id, _HOTSPOTS)
+        held = 0
+        for one in answers(reading.store, run.run_id, _HOTSPOTS):
+            held += 1
+            text = f"{one.name} of {one.subject}: {one.value} (required: {one.threshold})"
+            weight = max((float(value) for value in one.numbers.values()), default=0.0)
+            if one.state is AnswerState.FAIL:
+                yield EvidenceReason(HARM, text, one.todo or again, weight)
+            elif one.state is AnswerState.INCONCLUSIVE:
+                yield EvidenceReason(DOUBT, text, one.todo or again, weight)
+        for why in () if stored is None else stored["unasked"]:
+            yield EvidenceReason(DOUBT, str(why), again)
+        if run.finished is not None and (stored is None or int(stored["answers"]) != held or not held):
+            yield EvidenceReason(DOUBT, f"the store holds {held:,} answers of the guard, which are not all", again)
+
+    def partial(run: RunInfo) -> str:
+        limits, usual = run.facts.get("limits"), HotspotLimits()
+        if not isinstance(limits, Mapping):
+            return "the limits that the guard went by are not recorded"
+        if float(limits["warn_rate"]) > usual.warn or float(limits["fail_rate"]) > usual.fail:
+            return "the guard went by weaker limits (--warn-rate, --fail-rate) than the built-in ones"
+        return ""
+
+    chosen = choose_runs(reading, StoredKind.GUARDS, partial, suits=lambda run: _HOTSPOTS in guards_of(run))
+    return evidence_of(DecisionPart.HOTSPOTS, chosen, reasons, again)
+
+
+def read_anomalies(reading: EvidenceReading) -> PartEvidence:
+    """Return what the last comparison of histories says; it is as old as the replay that recorded them."""
+    again = reading.command(f"workload replay {reading.capture} --writes --anomalies")
+    again = _comparison(reading) or again
+
+    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        whole, held = stored_comparison(reading.store, run.run_id), 0
+        for one in stored_anomalies(reading.store, run.run_id):
+            held += 1
+            names = ", ".join(map(str, one.body.get("transactions", ())))
+            if one.permitted is PermittedBy.TARGET:
+                text = f"{one.name} that the source does not permit: transactions {names}"
+                shows = reading.command(f"report {run.run_id}")
+                remedy = f"lock what is read before it is written (SELECT ... FOR UPDATE); {shows} has the statements"
+                yield EvidenceReason(HARM, text, remedy, 1.0)
+        if whole is None:
+            return
+        for why in whole.reasons if whole.verdict is not Verdict.MISMATCH else ():
+            yield EvidenceReason(DOUBT, why, again)
+        shares = [float(side.get("share", 0.0)) for side in (whole.source, whole.target)]
+        if min(shares) < LEAST_USABLE:
+            text = f"{min(shares):.0%} of the reads of a history could be used, {LEAST_USABLE:.0%} are needed"
+            yield EvidenceReason(DOUBT, text, again)
+        if whole.anomalies != held:
+            text = f"the store holds {held:,} anomalies, and {whole.anomalies:,} were found"
+            yield EvidenceReason(DOUBT, text, again)
+
+    return _of_replay(DecisionPart.ANOMALIES, reading, StoredKind.ANOMALIES, reasons, again)
+
+
+def _comparison(reading: EvidenceReading) -> str:
+    """Return the command that compares the histories of the last whole replay; empty where that was done."""
+    folder = last_whole_replay(reading)
+    if folder is None or any(run.facts.get("replay") == folder.name for run in reading.runs(StoredKind.ANOMALIES)):
+        return ""
+    files = [folder / f"history-{side}.jsonl" for side in ("source", "target")]
+    if not all(file.exists() for file in files):
+        return ""
+    return reading.command(f"workload anomalies {' '.join(shlex.quote(str(file)) for file in files)}")
+
+
+def read_conflicts(reading: EvidenceReading) -> PartEvidence:
+    """Return which conflicts the last replay with writes met, as ``explain-conflict`` kept them."""
+    folder = last_whole_replay(reading)
+    shown = "FOLDER" if folder is None else shlex.quote(str(folder))
+    again = f"migverify workload explain-conflict --replay {shown}{reading.options or ' --config migverify.yaml'}"
+
+    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        found, totals = tuple(stored_conflicts(reading.store, run.run_id)), stored_totals(reading.store, run.run_id)
+        for one in found:
+            if one.verdict is Verdict.MISMATCH:
+                yield EvidenceReason(HARM, one.title, one.remedy, 1.0)
+        if totals is None:
+            return
+        replay = str(run.facts.get("replay") or "")
+        others = [one for one in found if one.verdict is not Verdict.MISMATCH]
+        for why in conflict_reasons(others, totals[1], replay):
+            yield EvidenceReason(DOUBT, why, again)
+        if totals[0] != len(found):
+            text = f"the store holds {len(found):,} conflicts, and {totals[0]:,} were explained"
+            yield EvidenceReason(DOUBT, text, again)
+
+    return _of_replay(DecisionPart.CONFLICTS, reading, StoredKind.CONFLICTS, reasons, again)
+
+
+Reasons = Callable[[RunInfo], Iterator[EvidenceReason]]
+
+
+def _of_replay(
+    part: DecisionPart, reading: EvidenceReading, kind: StoredKind, reasons: Reasons, again: str
+) -> PartEvidence:
+    """Return evidence that a replay recorded: it is of the replay's time, and as whole as the replay is."""
+    chosen = choose_runs(reading, kind)
+    run = chosen.run
+    if run is None:
+        return PartEvidence(part, again=again)
+    replay, why = _replay_of(reading, run)
+    if replay is None:
+        found = evidence_of(part, ChosenRuns(run, why), reasons, again)
+        return replace(found, basis=None)
+    return evidence_of(
+        part, ChosenRuns(run, why or whole_replay(replay)), reasons, again, basis=basis_of(replay.facts),
+        taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
+    )  # fmt: skip
+
+
+def _replay_of(reading: EvidenceReading, run: RunInfo) -> tuple[RunInfo | None, str]:
+    name = str(run.facts.get("replay") or "")
+    if not name:
+        return None, "the run does not name one replay that recorded it"
+    try:
+        replay = reading.store.load_run(name)
+    except UsageError:
+        return None, f"the store holds no replay {name}, which recorded it"
+    if replay.kind is not StoredKind.REPLAY:
+        return None, f"the run {name}, which recorded it, is no replay"
+    return replay, "" if replay.finished is not None else "the replay that recorded it has no end"
+
+
+def read_clients(reading: EvidenceReading) -> PartEvidence:
+    """Return what the service's drivers and pools see, by the last run of client scenarios."""
+    names = " ".join(f"--driver {name.partition('/')[0]} --pool {name.partition('/')[2]}" for name in reading.clients)
+    scenarios = "".join(f" --scenario {name}" for name in reading.scenarios)
+    again = reading.command(f"workload clients {names or '--driver NAME --pool NAME'}{scenarios}")
+
+    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        yield from _clients(reading, run, again)
+
+    def partial(run: RunInfo) -> str:
+        if "scenarios" not in choices(run):
+            return "which scenarios were chosen is not recorded"
+        only = set(choices(run)["scenarios"])
+        missing = set(reading.scenarios) - only if reading.scenarios else {"all others"}
+        return f"scenarios were left out (--scenario): {', '.join(sorted(missing))}" if only and missing else ""
+
+    chosen = choose_runs(reading, StoredKind.CLIENTS, partial, needs_capture=False)
+    covered = ", ".join(reading.clients)
+    return evidence_of(DecisionPart.CLIENTS, chosen, reasons, again, needs_capture=False, covered=lambda _: covered)
+
+
+def _clients(reading: EvidenceReading, run: RunInfo, again: str) -> Iterator[EvidenceReason]:
+    if not reading.clients:
+        text = "which drivers and pools the service uses is not configured"
+        yield EvidenceReason(DOUBT, text, "name them in decision.clients of migverify.yaml")
+    planned = [str(cell).partition(" ") for cell in run.plan.get("cells") or ()]
+    results = {one.pair: one for one in reading.store.table_results(run.run_id)}
+    for client in reading.clients:
+        rule = f"clients/{client}"
+        wanted = {cell for name, _, cell in planned if name == rule and _depends(reading, cell)}
+        if not wanted:
+            yield EvidenceReason(DOUBT, f"{client} was not run", again)
+            continue
+        bodies = {str(one["window"]): one for one in reading.store.windows(run.run_id, rule)}
+        for cell in sorted(wanted):
+            yield from _cell(reading, run, rule, cell, bodies.get(cell), again)
+        for name in sorted(set(reading.scenarios) - {cell.partition("/")[0] for cell in wanted}):
+            yield EvidenceReason(DOUBT, f"{client}: {name} was not run", again)
+        result = results.get(rule)
+        if result is None:
+            yield EvidenceReason(DOUBT, f"{client}: its scenarios did not come to their end", again)
+            continue
+        for left in result.not_covered:
+            if _depends(reading, left.what):
+                yield EvidenceReason(DOUBT, f"{client}: {left.what} was left out: {left.reason}", again)
+
+
+def _depends(reading: EvidenceReading, cell: str) -> bool:
+    return not reading.scenarios or cell.partition("/")[0] in reading.scenarios
+
+
+def _cell(
+    reading: EvidenceReading, run: RunInfo, rule: str, cell: str, stored: Mapping[str, object] | None, again: str
+) -> Iterator[EvidenceReason]:
+    name = f"{rule.removeprefix('clients/')}: {cell}"
+    verdict = str((stored or {}).get("verdict", "nothing"))
+    reason = str((stored or {}).get("reason", ""))
+    if verdict == Verdict.MATCH:
+        return
+    if verdict != Verdict.MISMATCH:
+        yield EvidenceReason(DOUBT, f"{name} is {verdict}{f': {reason}' if reason else ''}", again)
+        return
+    findings: list[Mapping[str, Any]] = [body for _, body in reading.store.findings(run.run_id, rule, window=cell)]
+    open_: list[Mapping[str, Any]] = []
+    accepted: list[tuple[Mapping[str, Any], Waiver]] = []
+    for one in findings:
+        known = [str(id_) for id_ in one.get("known", ())]
+        waiver = next((each for each in reading.waivers if each.covers("", "", known)), None)
+        if waiver is None:
+            open_.append(one)
+        else:
+            accepted.append((one, waiver))
+    remedy = reading.command(f"report {run.run_id}") + "; docs/clients.md has what helps"
+    if open_ or not findings:
+        shown = ", first {path}: {source} / {target}".format_map(open_[0]) if open_ else ""
+        text = f"{name} behaves otherwise on the target ({len(open_):,} different{shown})"
+        yield EvidenceReason(HARM, text[:400], remedy, float(len(open_)))
+    for one, waiver in accepted:
+        words = f"{waiver.owner}, until {waiver.expires}: {waiver.reason}"
+        yield EvidenceReason(WAIVED, f"{name}: {one['path']} differs", remedy, 0.0, words)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 4]} ..."

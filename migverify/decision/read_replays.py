@@ -1,0 +1,222 @@
+"""What replays say: their answers, and the latency of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from migverify.decision.joins import JoinedEvidence, latency_forecast, shadow_replay
+from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence
+from migverify.decision.read import DOUBT, HARM, NO_END, WAIVED, ChosenRuns, EvidenceReading, choose_runs, evidence_of
+from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.workload.replay.store import count_weights, read_digests, read_whole
+
+_HARMFUL = ("blocker", "review", "noise", "waived")
+_TEXT = 160
+
+
+def of_a_capture(run: RunInfo) -> bool:
+    """Whether a replay was planned from a capture; one of a log that grows has no choices."""
+    return isinstance(run.plan.get("choices"), Mapping)
+
+
+def partial_replay(run: RunInfo) -> str:
+    """Return why a replay is not of the whole capture on both sides; empty: it is."""
+    asked = run.plan.get("choices")
+    selection = asked.get("selection") if isinstance(asked, Mapping) else None
+    if not isinstance(selection, Mapping):
+        return "what the replay chose of the capture is not recorded"
+    chosen = sorted(name for name, value in selection.items() if value)
+    if chosen:
+        return f"the replay is of a part of the capture, chosen by {', '.join(chosen)}"
+    if set(run.plan.get("sides") or ()) != {"source", "target"}:
+        return "the replay asked one side alone: no answers were compared"
+    return ""
+
+
+def whole_replay(run: RunInfo) -> str:
+    """Return why a replay cannot show what concurrent writes do: it is partial, or it wrote nothing."""
+    asked = run.plan.get("choices")
+    leave = asked.get("leave") if isinstance(asked, Mapping) else None
+    if why := partial_replay(run):
+        return why
+    return "" if isinstance(leave, Mapping) and leave.get("writes") else "the replay asked no writes"
+
+
+def last_whole_replay(reading: EvidenceReading) -> Path | None:
+    """Return the folder of the newest replay of the service that asked writes and came to its end; None: there is none.
+
+    What it recorded may still be compared and explained, without another replay.
+    """
+    for brief in reading.runs(StoredKind.REPLAY):
+        if brief.finished is None or not reading.serves(brief):
+            continue
+        if not whole_replay(reading.store.load_run(brief.run_id)):
+            folder = Path(reading.replays) / brief.run_id
+            return folder if folder.is_dir() else None
+    return None
+
+
+def read_answers(reading: EvidenceReading) -> PartEvidence:
+    """Return what the last replay of the capture says of its answers; a fresher shadow replay counts as well."""
+    again = reading.command(f"workload replay {reading.capture}")
+    chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture)
+
+    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        return answer_reasons(reading, run)
+
+    found = evidence_of(DecisionPart.ANSWERS, chosen, reasons, again, covered=lambda run: _covered(reading, run))
+    shadow = shadow_replay(reading)
+    return found if shadow is None else _with_shadow(found, shadow)
+
+
+def _with_shadow(found: PartEvidence, shadow: JoinedEvidence) -> PartEvidence:
+    """Add a shadow replay: its harm counts, and where it is fresher the answers of a replay are of its time.
+
+    It asks reads alone, so it takes nothing away that a replay showed or left open, and is no evidence without one.
+    """
+    mine = tuple(replace(one, run=one.run or shadow.run) for one in shadow.reasons)
+    harm = tuple(one for one in mine if one.kind is HARM)
+    if not found.run:
+        doubt = EvidenceReason(DOUBT, "a shadow replay asks reads alone: answers to writes are not known", found.again)
+        return replace(
+            found, run=shadow.run, taken=shadow.taken, began=shadow.began, basis=shadow.basis, needs_capture=False,
+            reasons=(*mine, doubt), covered=shadow.covered,
+        )  # fmt: skip
+    fresher = shadow.taken is not None and (found.taken is None or shadow.taken > found.taken)
+    if not fresher or found.basis is None or shadow.basis != replace(found.basis, capture=""):
+        return replace(found, reasons=(*found.reasons, *harm))
+    covered = "; ".join(filter(None, (found.covered, f"{shadow.covered} (run {shadow.run})")))
+    return replace(
+        found, taken=shadow.taken, began=shadow.began, reasons=(*found.reasons, *mine), covered=covered
+    )  # fmt: skip
+
+
+def answer_reasons(reading: EvidenceReading, run: RunInfo) -> Iterator[EvidenceReason]:
+    """Yield what a replay proves about answers, and what it leaves open."""
+    store, again = reading.store, reading.command(f"workload replay {reading.capture}")
+    valid = {f"{one.owner}, until {one.expires}: {one.reason}" for one in reading.waivers}
+    harm = 0
+    for one in read_digests(store, run.run_id, _HARMFUL):
+        for reason in _of_digest(reading, run, one.tally.digest, one.tally.text, one.tally.count, one.verdict, valid):
+            harm += reason.kind is HARM
+            yield reason
+    whole = read_whole(store, run.run_id)
+    if whole is None:
+        if run.finished is not None:
+            yield EvidenceReason(DOUBT, "the replay did not get to its result", again)
+        return
+    coverage = whole["coverage"]
+    held = sum(count_weights(store, run.run_id).values())
+    if held < int(coverage["digests"]):
+        text = f"the store holds {held:,} of the {int(coverage['digests']):,} digests that the replay judged"
+        yield EvidenceReason(DOUBT, text, again)
+    if left_out := int(coverage.get("out_of_scope", 0)):
+        text = f"{left_out:,} statements were left out by name (--reads-only): their answers are not compared"
+        yield EvidenceReason(DOUBT, text, reading.command(f"workload replay {reading.capture} --writes"), left_out)
+    yield from _open(run, whole, again, proved=bool(harm))
+
+
+def _of_digest(
+    reading: EvidenceReading, run: RunInfo, digest: str, text: str, calls: int, verdict: Mapping[str, Any],
+    valid: set[str],
+) -> Iterator[EvidenceReason]:  # fmt: skip
+    """Yield the harm of a digest, and what was accepted about it."""
+    shown = f"{_short(text)} ({calls:,} {'call' if calls == 1 else 'calls'})" if text else f"digest {digest[:16]}"
+    remedy = reading.command(f"workload reproduce --run {run.run_id} --digest {digest[:16]}")
+    blockers = sorted({one["aspect"] for one in verdict["findings"] if one["weight"] == "blocker"})
+    if blockers or verdict["verdict"] == Verdict.MISMATCH:
+        yield EvidenceReason(HARM, f"{_differ(blockers)}: {shown}", remedy, calls)
+    for one in verdict["findings"]:
+        if one["weight"] != "waived":
+            continue
+        if one["waiver"] in valid:
+            yield EvidenceReason(WAIVED, f"{_differ([one['aspect']])}: {shown}", remedy, calls, one["waiver"])
+        else:
+            lapsed = f"it was accepted by {one['waiver']}, which does not hold any more"
+            yield EvidenceReason(HARM, f"{_differ([one['aspect']])}: {shown}; {lapsed}", remedy, calls)
+
+
+def _differ(aspects: Sequence[str]) -> str:
+    return f"{aspects[0]} differs" if len(aspects) == 1 else f"{', '.join(aspects) or 'answers'} differ"
+
+
+def _open(run: RunInfo, whole: Mapping[str, Any], again: str, *, proved: bool) -> Iterator[EvidenceReason]:
+    """Yield why a replay is no MATCH, without what is harm, and without service levels, which are latency's."""
+    levels = {_missed(level) for level in whole.get("slo", ())} | {_unknown(level) for level in whole.get("slo", ())}
+    left = [str(why) for why in whole["reasons"] if why not in levels]
+    others = [why for why in left if not (proved and "differ for certain" in why)]
+    for why in others:
+        yield EvidenceReason(DOUBT, why, again)
+    verdict = Verdict(whole["verdict"])
+    if verdict is Verdict.INCONCLUSIVE and not left and not levels:
+        yield EvidenceReason(DOUBT, "the replay is INCONCLUSIVE, and does not say why", again)
+    if verdict is Verdict.MISMATCH and not proved and not levels:
+        yield EvidenceReason(DOUBT, "the replay is MISMATCH, and the store holds no digest that differs", again)
+    if run.finished is not None and run.verdict is not verdict:
+        yield EvidenceReason(
+            DOUBT, f"the store contradicts itself: the run is {run.verdict}, its replay {verdict}", again
+        )
+
+
+def _missed(level: Mapping[str, Any]) -> str:
+    return f"service level {level['name']} was missed: {'; '.join(level['reasons']) or 'no reason given'}"
+
+
+def _unknown(level: Mapping[str, Any]) -> str:
+    return f"service level {level['name']} is not known: {'; '.join(level['reasons']) or 'no reason given'}"
+
+
+def _covered(reading: EvidenceReading, run: RunInfo) -> str:
+    whole = read_whole(reading.store, run.run_id)
+    if whole is None:
+        return ""
+    coverage = whole["coverage"]
+    return f"{int(coverage['judged']):,} of {int(coverage['statements']):,} statements judged, of" \
+        f" {int(coverage['digests']):,} digests"  # fmt: skip
+
+
+def read_latency(reading: EvidenceReading) -> PartEvidence:
+    """Return whether the service level holds: what the last replay measured of it, and the forecast made of it."""
+    again = reading.command(f"workload replay {reading.capture} --slo NAME")
+    chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture)
+    judged = frozenset() if chosen.run is None else _judged(reading, chosen.run)
+    forecast = None if chosen.run is None else latency_forecast(reading, chosen.run, judged)
+
+    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        whole = read_whole(reading.store, run.run_id)
+        for level in () if whole is None else whole.get("slo", ()):
+            remedy = reading.command(f"report {run.run_id}")
+            if level["met"] is False:
+                yield EvidenceReason(HARM, _missed(level), remedy, 1.0)
+            elif level["met"] is not True:
+                yield EvidenceReason(DOUBT, _unknown(level), again, 1.0)
+        if whole is None and run.finished is not None:
+            yield EvidenceReason(DOUBT, "the replay did not get to its result", again)
+        if run is chosen.run:
+            yield from _forecast(forecast, again)
+
+    found = evidence_of(DecisionPart.LATENCY, ChosenRuns(chosen.run, chosen.partial), reasons, again)
+    return found if forecast is None else replace(found, covered=forecast.covered)
+
+
+def _judged(reading: EvidenceReading, run: RunInfo) -> frozenset[str]:
+    """Return the service levels that a replay judged, by name."""
+    whole = read_whole(reading.store, run.run_id)
+    return frozenset() if whole is None else frozenset(str(level["name"]) for level in whole.get("slo", ()))
+
+
+def _forecast(forecast: JoinedEvidence | None, again: str) -> Iterator[EvidenceReason]:
+    if forecast is None:
+        yield EvidenceReason(DOUBT, "the replay has no latency forecast", again)
+        return
+    yield from forecast.reasons
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 4]} ..."
+
+
+__all__ = ["NO_END", "answer_reasons", "partial_replay", "read_answers", "read_latency", "whole_replay"]

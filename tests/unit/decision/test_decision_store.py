@@ -1,0 +1,459 @@
+"""The evidence of a store: what is there is read, what is not there is not known, and damage is never GO."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from migverify.decision import read_replays
+from migverify.decision.decide import decide
+from migverify.decision.joins import JoinedEvidence, forecast_evidence, shadow_evidence, shadow_runs
+from migverify.decision.model import (
+    Decision,
+    DecisionPart,
+    DecisionRules,
+    EvidenceReason,
+    ReasonKind,
+    Standing,
+)
+from migverify.decision.run import evidence
+from migverify.model import StoredKind, Verdict
+from migverify.store.open import open_store
+from migverify.store.results import ResultStore
+from migverify.workload.catalogue.waivers import Waiver
+from migverify.workload.forecast.model import DigestUse, LevelForecast, LevelState, LoadForecast, LoadLimit
+from migverify.workload.forecast.store import write_forecast
+from tests.unit import decision_store as made
+from tests.unit.decision_store import BASIS, all_fine, reading
+
+TOMORROW = datetime.now(UTC).date() + timedelta(days=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ResultStore]:
+    with closing(open_store(f"sqlite:///{tmp_path}/store.db")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def forecast(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give replays a latency forecast."""
+
+    def give(*reasons: EvidenceReason) -> None:
+        joined = JoinedEvidence("", None, None, None, reasons, "p99 holds up to 1.4x of the captured rate")
+        monkeypatch.setattr(read_replays, "latency_forecast", lambda *_: joined)
+
+    give()
+    return give
+
+
+def decision(store: ResultStore, now: float | None = None, **changes: Any) -> Decision:
+    asked = reading(store, **changes)
+    return decide(evidence(asked, time.time() if now is None else now), asked.rules)
+
+
+def part(found: Decision, name: DecisionPart) -> tuple[Standing, list[str]]:
+    one = next(one for one in found.parts if one.part is name)
+    return one.standing, [f"{each.reason.kind}: {each.reason.text}" for each in one.reasons]
+
+
+@pytest.mark.usefixtures("forecast")
+def test_a_service_whose_parts_are_all_fine_is_go(store: ResultStore) -> None:
+    all_fine(store)
+    found = decision(store)
+    assert (found.standing, found.reasons) == (Standing.GO, ())
+    assert all(one.evidence.run and one.age is not None and one.age < 60 for one in found.parts)
+
+
+def test_an_empty_store_is_not_known_and_says_what_to_run(store: ResultStore) -> None:
+    found = decision(store)
+    assert found.standing is Standing.NOT_KNOWN
+    assert [one.part for one in found.reasons][:7] == list(DecisionPart)
+    assert all(one.reason.remedy for one in found.reasons)
+    assert found.reasons[0].reason.remedy == "migverify workload replay captures/peak"
+
+
+HARM: list[tuple[DecisionPart, dict[str, Any], str]] = [
+    (DecisionPart.ANSWERS, {"replay": {"differs": True}}, "differs: SELECT"),
+    (DecisionPart.ANOMALIES, {"anomalies": {"lost": True}}, "lost update that the source does not permit"),
+    (DecisionPart.LATENCY, {"replay": {"missed": True}}, "service level payments was missed"),
+    (DecisionPart.PLANS, {"plans": {"scan": True}}, "index lost: index k of the source"),
+    (DecisionPart.HOTSPOTS, {"hotspots": {"hot": True}}, "insert order of target/shop.orders: 2,400 rows/s"),
+    (DecisionPart.CONFLICTS, {"conflicts": {"cause": "other transaction"}}, "9007 write conflict: other transaction"),
+    (DecisionPart.CLIENTS, {"clients": {"differs": True}}, "pymysql/none: values/default behaves otherwise"),
+]
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(("name", "harm", "words"), HARM)
+def test_harm_of_each_part_is_no_go_and_named_first(
+    store: ResultStore, name: DecisionPart, harm: dict[str, Any], words: str
+) -> None:
+    all_fine(store, **harm)
+    found = decision(store)
+    assert found.standing is Standing.NO_GO
+    assert {one.part for one in found.reasons} == {name}, "and no other part has one"
+    assert words in found.reasons[0].reason.text or words in " ".join(one.reason.text for one in found.reasons)
+    assert found.reasons[0].reason.remedy
+    assert made.SECRET not in json.dumps(found.as_json())
+
+
+@pytest.mark.usefixtures("forecast")
+def test_all_harm_at_once_comes_in_the_order_of_harm(store: ResultStore) -> None:
+    replay = {"differs": True, "missed": True}
+    all_fine(store, **{**{key: value for _, more, _ in HARM for key, value in more.items()}, "replay": replay})
+    parts = [one.part for one in decision(store).reasons if one.reason.kind is ReasonKind.HARM]
+    assert list(dict.fromkeys(parts)) == list(DecisionPart)
+
+
+@pytest.mark.usefixtures("forecast")
+def test_the_remedy_of_a_plan_is_its_sql(store: ResultStore) -> None:
+    all_fine(store, plans={"scan": True})
+    assert decision(store).reasons[0].reason.remedy.startswith("ALTER TABLE `shop`.`orders` ADD INDEX")
+
+
+DOUBTS: list[tuple[DecisionPart, dict[str, Any], str]] = [
+    (DecisionPart.ANSWERS, {"replay": {"ends": False}}, "interrupted"),
+    (DecisionPart.ANSWERS, {"replay": {"sides": ["target"]}}, "one side alone"),
+    (DecisionPart.ANSWERS, {"replay": {"selection": {"digests": ["ab"]}}}, "chosen by digests"),
+    (DecisionPart.ANSWERS, {"replay": {"selection": {"limit": 5}}}, "chosen by limit"),
+    (DecisionPart.ANOMALIES, {"anomalies": {"share": 5, "usable": 0.5}}, "50% of the reads"),
+    (DecisionPart.ANOMALIES, {"replay": {"writes": False}}, "asked no writes"),
+    (DecisionPart.PLANS, {"plans": {"ends": False}}, "interrupted"),
+    (DecisionPart.PLANS, {"plans": {"doubt": True}}, "ANALYZE TABLE t"),
+    (DecisionPart.PLANS, {"plans": {"digests": ["ab"]}}, "some digests alone"),
+    (DecisionPart.PLANS, {"plans": {"counted": 3}}, "holds 2 digests"),
+    (DecisionPart.HOTSPOTS, {"hotspots": {"ends": False}}, "interrupted"),
+    (DecisionPart.HOTSPOTS, {"hotspots": {"unasked": ["source: no answer"]}}, "no answer"),
+    (DecisionPart.HOTSPOTS, {"hotspots": {"fail_rate": 9e9}}, "weaker limits"),
+    (DecisionPart.CONFLICTS, {"conflicts": {"cause": "UNKNOWN"}}, "without a cause"),
+    (DecisionPart.CONFLICTS, {"conflicts": {"left_out": 3}}, "3 more were left out"),
+    (DecisionPart.CLIENTS, {"clients": {"ends": False}}, "did not come to their end"),
+    (DecisionPart.CLIENTS, {"clients": {"scenarios": ["values"]}}, "scenarios were left out"),
+]
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(("name", "doubt", "words"), DOUBTS)
+def test_what_is_not_whole_is_not_known(
+    store: ResultStore, name: DecisionPart, doubt: dict[str, Any], words: str
+) -> None:
+    all_fine(store, **doubt)
+    found = decision(store)
+    standing, texts = part(found, name)
+    assert (found.standing, standing) == (Standing.NOT_KNOWN, Standing.NOT_KNOWN)
+    assert any(words in each for each in texts), texts
+
+
+def test_without_a_forecast_the_latency_is_not_known(store: ResultStore, request: pytest.FixtureRequest) -> None:
+    all_fine(store)
+    found = decision(store)
+    assert (found.standing, [one.part for one in found.reasons]) == (Standing.NOT_KNOWN, [DecisionPart.LATENCY])
+    give = request.getfixturevalue("forecast")
+    give(EvidenceReason(ReasonKind.HARM, "p99 passes 2 s at 1.1x of the captured rate", "add a node"))
+    assert part(decision(store), DecisionPart.LATENCY)[0] is Standing.NO_GO
+
+
+OTHERS = [
+    replace(BASIS, pair={"source": "db:3306", "target": "other:4000"}),
+    replace(BASIS, schema="6" * 64),
+    replace(BASIS, configuration="d" * 64),
+    replace(BASIS, capture="beef" * 16),
+    replace(BASIS, versions={"source": "mysql 9.7.4", "target": "tidb 8.5.1"}),
+]
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize("other", OTHERS)
+def test_evidence_of_another_service_says_nothing(store: ResultStore, other: Any) -> None:
+    all_fine(store)
+    found = decision(store, service=other)
+    assert found.standing is Standing.NOT_KNOWN
+    capture_alone = other.capture != BASIS.capture
+    standings = {one.part: one.standing for one in found.parts}
+    assert (standings.pop(DecisionPart.CLIENTS) is Standing.GO) is capture_alone, "clients rest on no capture"
+    assert set(standings.values()) == {Standing.NOT_KNOWN}
+
+
+@pytest.mark.usefixtures("forecast")
+def test_runs_of_another_service_in_the_same_store_neither_help_nor_hide(store: ResultStore) -> None:
+    all_fine(store, replay={"differs": True})
+    other = replace(BASIS, pair={"source": "x:1", "target": "y:2"})
+    all_fine(store, **{name: {"basis": other} for name in
+                       ("replay", "anomalies", "plans", "hotspots", "conflicts", "clients")})  # fmt: skip
+    assert decision(store).standing is Standing.NO_GO
+    assert decision(store, service=other).standing is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_evidence_of_named_clones_counts(store: ResultStore) -> None:
+    clones = {"source": "clone:1", "target": "clone:2"}
+    of_clones = {"basis": replace(BASIS, pair=clones)}
+    all_fine(store, replay=of_clones, anomalies=of_clones, conflicts=of_clones)
+    assert decision(store).standing is Standing.NOT_KNOWN
+    assert decision(store, rules=DecisionRules(clones=(clones,))).standing is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_the_last_whole_run_counts_and_newer_parts_add_harm_alone(store: ResultStore) -> None:
+    all_fine(store)
+    made.replay(store, selection={"digests": ["ab"]})
+    assert decision(store).standing is Standing.GO, "a look at one digest takes no evidence away"
+    partial = made.replay(store, selection={"digests": ["ab"]}, differs=True)
+    found = decision(store)
+    assert found.standing is Standing.NO_GO
+    assert found.reasons[0].run == partial
+    made.replay(store, selection={"digests": ["ab"]})
+    assert decision(store).standing is Standing.NO_GO, "a part that is fine says nothing of the harm before"
+    made.replay(store)
+    assert decision(store).standing is Standing.GO, "a whole replay does"
+
+
+@pytest.mark.usefixtures("forecast")
+def test_old_evidence_and_that_of_the_future(store: ResultStore) -> None:
+    all_fine(store)
+    now = time.time()
+    assert decision(store, now + 6.9 * 86_400).standing is Standing.GO
+    late = decision(store, now + 7.1 * 86_400)
+    assert late.standing is Standing.NOT_KNOWN
+    assert {one.standing for one in late.parts} == {Standing.NOT_KNOWN}
+    behind = decision(store, now - 3_600)
+    assert "ahead of now" in behind.reasons[0].reason.text
+    assert {one.standing for one in behind.parts} == {Standing.NOT_KNOWN}
+
+
+@pytest.mark.usefixtures("forecast")
+def test_histories_compared_again_are_as_old_as_their_replay(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with made.clock(monkeypatch, time.time() - 30 * 86_400):
+        recorded = made.replay(store)
+    made.anomalies(store, recorded)
+    made.conflicts(store, recorded)
+    found = decision(store)
+    for name in (DecisionPart.ANOMALIES, DecisionPart.CONFLICTS):
+        standing, texts = part(found, name)
+        assert standing is Standing.NOT_KNOWN
+        assert any("30 days old" in each for each in texts)
+
+
+@pytest.mark.usefixtures("forecast")
+def test_histories_of_no_known_replay_prove_nothing(store: ResultStore) -> None:
+    recorded = all_fine(store)["replay"]
+    for name in ("", "20200101T000000-abcdef", made.plans(store)):
+        made.anomalies(store, name)
+        assert part(decision(store), DecisionPart.ANOMALIES)[0] is Standing.NOT_KNOWN
+    made.anomalies(store, recorded)
+    assert part(decision(store), DecisionPart.ANOMALIES)[0] is Standing.GO
+
+
+def waiver(expires: date = TOMORROW, **more: Any) -> Waiver:
+    return Waiver(owner="ann", reason="the report sorts by itself", expires=expires, **more)
+
+
+@pytest.mark.usefixtures("forecast")
+def test_what_was_waived_is_shown_with_who_and_why_until_it_lapses(store: ResultStore) -> None:
+    digests = made.tally(differs=True).digests
+    waivers = [waiver(digest=digest) for digest in digests]
+    all_fine(store, replay={"differs": True, "waivers": waivers})
+    accepted = decision(store, waivers=waivers)
+    assert accepted.standing is Standing.GO
+    shown = [one.reason.waiver for one in accepted.parts[0].of_kind(ReasonKind.WAIVED)]
+    assert shown
+    assert all(one == f"ann, until {TOMORROW}: the report sorts by itself" for one in shown)
+    lapsed = decision(store)
+    assert lapsed.standing is Standing.NO_GO
+    assert "which does not hold any more" in lapsed.reasons[0].reason.text
+
+
+@pytest.mark.usefixtures("forecast")
+def test_known_differences_of_clients_are_waived_by_their_entry(store: ResultStore) -> None:
+    from migverify.workload.catalogue.load import load
+
+    entry = load().entries[0].id
+    all_fine(store, clients={"differs": True, "known": (entry,)})
+    assert decision(store).standing is Standing.NO_GO
+    assert decision(store, waivers=[waiver(entry=entry)]).standing is Standing.GO
+    assert decision(store, waivers=[waiver(digest="a" * 64)]).standing is Standing.NO_GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_clients_of_the_service_must_be_named_and_run(store: ResultStore) -> None:
+    all_fine(store)
+    unnamed = part(decision(store, clients=()), DecisionPart.CLIENTS)
+    assert unnamed[0] is Standing.NOT_KNOWN
+    assert any("not configured" in each for each in unnamed[1])
+    assert part(decision(store, clients=("mysqlclient/none",)), DecisionPart.CLIENTS)[0] is Standing.NOT_KNOWN
+    made.clients(store, scenarios=["values"])
+    assert part(decision(store, scenarios=("values",)), DecisionPart.CLIENTS)[0] is Standing.GO
+    assert part(decision(store, scenarios=("values", "errors")), DecisionPart.CLIENTS)[0] is Standing.NOT_KNOWN
+
+
+SHADOW = EvidenceReason(ReasonKind.HARM, "answers differ since 12:00", "migverify report shadow")
+
+
+@pytest.mark.usefixtures("forecast")
+def test_a_fresher_shadow_replay_keeps_answers_fresh_and_takes_nothing_away(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined = JoinedEvidence("shadow", time.time(), time.time() - 60, replace(BASIS, capture=""), (), "2 days")
+
+    def shadow(*reasons: EvidenceReason, **changes: Any) -> tuple[Standing, list[str]]:
+        given = replace(joined, reasons=reasons, **changes)
+        monkeypatch.setattr(read_replays, "shadow_replay", lambda *_: given)
+        return part(decision(store), DecisionPart.ANSWERS)
+
+    alone = shadow()
+    assert alone[0] is Standing.NOT_KNOWN
+    assert any("answers to writes are not known" in each for each in alone[1])
+    with made.clock(monkeypatch, time.time() - 30 * 86_400):
+        made.replay(store)
+    old = time.time() - 40 * 86_400
+    assert shadow()[0] is Standing.GO
+    assert shadow(taken=old)[0] is Standing.NOT_KNOWN
+    assert shadow(basis=replace(BASIS, capture="", schema="6" * 64))[0] is Standing.NOT_KNOWN
+    assert shadow(basis=None)[0] is Standing.NOT_KNOWN
+    assert shadow(SHADOW)[0] is Standing.NO_GO
+    assert shadow(SHADOW, taken=old)[0] is Standing.NO_GO, "harm counts where it is older, too"
+    with made.clock(monkeypatch, time.time() - 20 * 86_400):
+        made.replay(store, ends=False)
+    assert shadow()[0] is Standing.NOT_KNOWN, "nor does it take a doubt away"
+    with made.clock(monkeypatch, time.time() - 10 * 86_400):
+        made.replay(store, differs=True)
+    assert shadow()[0] is Standing.NO_GO, "a replay showed harm, and only a replay takes it away"
+
+
+def test_shadow_replays_of_the_service_are_found_and_are_no_replays_of_a_capture(store: ResultStore) -> None:
+    made.replay(store)
+    plan = {"kind": "replay", "capture": "/var/log/general.log", "sides": ["source", "target"]}
+    for basis in (BASIS, replace(BASIS, pair={"source": "x:1", "target": "y:2"})):
+        facts = made.facts(replace(basis, capture=""), shadow=True)
+        run = store.start_run("workload replay --follow", "h", plan, facts, kind=StoredKind.REPLAY)
+        if basis is BASIS:
+            mine = run
+    assert [one.run_id for one in shadow_runs(reading(store))] == [mine]
+    assert decision(store).parts[0].standing is Standing.GO
+
+
+DAMAGE = [
+    "UPDATE migverify_findings SET body = '{}'",
+    "UPDATE migverify_findings SET body = 'x'",
+    'UPDATE migverify_rule_windows SET body = \'{"window": "", "state": "done"}\'',
+    "UPDATE migverify_rule_windows SET body = '[]'",
+    "DELETE FROM migverify_findings",
+    "DELETE FROM migverify_finding_heads",
+    "DELETE FROM migverify_rule_windows",
+    "DELETE FROM migverify_table_results",
+    "DELETE FROM migverify_run_events WHERE event = 'run_finished'",
+    "DELETE FROM migverify_plan_parts",
+    "UPDATE migverify_plan_parts SET content = x'00'",
+    "UPDATE migverify_runs SET facts = '{}'",
+    'UPDATE migverify_runs SET facts = \'{"basis": {"pair": 1}}\'',
+    "DELETE FROM migverify_run_kinds",
+    "DELETE FROM migverify_scopes",
+]
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_store_that_was_cut_or_changed_is_never_go(store: ResultStore, damage: str) -> None:
+    all_fine(store)
+    with store.engine.begin() as connection:
+        connection.execute(text(damage))
+    store._scopes.clear()
+    found = decision(store)
+    assert found.standing is Standing.NOT_KNOWN
+    assert found.reasons
+
+
+@pytest.mark.usefixtures("forecast")
+def test_a_verdict_that_was_changed_to_match_is_found(store: ResultStore) -> None:
+    all_fine(store, replay={"differs": True}, plans={"scan": True}, hotspots={"hot": True})
+    with store.engine.begin() as connection:
+        connection.execute(text("UPDATE migverify_run_events SET verdict = 'MATCH' WHERE verdict IS NOT NULL"))
+        connection.execute(text("UPDATE migverify_rule_windows SET body = replace(body, 'MISMATCH', 'MATCH')"))
+    found = decision(store)
+    assert found.standing is Standing.NO_GO
+    assert {one.part for one in found.reasons} >= {DecisionPart.ANSWERS, DecisionPart.PLANS, DecisionPart.HOTSPOTS}
+
+
+MET, MISSED, OPEN = LevelState.MET, LevelState.MISSED, LevelState.NOT_KNOWN
+
+
+def level(captured: LevelState = MET, headroom: float | None = 1.3, at: LevelState | None = MET) -> LevelForecast:
+    limit = LoadLimit(None, False, None, False)
+    return LevelForecast("payments", "", 0.99, 2.0, (), (), limit, captured, headroom, at, ("p99 is 3 s",))
+
+
+def load(*levels: LevelForecast, reasons: tuple[str, ...] = ()) -> LoadForecast:
+    use = DigestUse("d" * 64, "SELECT ?", 0.5, 1.0, 2.0, 0.1, 3)
+    return LoadForecast(60.0, 1.0, 2.0, 10.0, None, None, None, (), levels, (use,), reasons)
+
+
+@pytest.mark.parametrize(
+    ("forecast_", "kinds"),
+    [
+        (load(level()), []),
+        (load(), ["not known"]),
+        (load(level(MISSED)), ["harm"]),
+        (load(level(at=MISSED)), ["harm"]),
+        (load(level(OPEN), level()), ["not known"]),
+        (load(level(at=None)), ["not known"]),
+        (load(level(headroom=None, at=None)), []),
+        (load(level(), reasons=("the capture covers 3 s",)), ["not known"]),
+    ],
+)
+def test_a_forecast_is_read_by_the_states_of_its_levels(
+    store: ResultStore, forecast_: LoadForecast, kinds: list[str]
+) -> None:
+    run = store.load_run(made.replay(store))
+    found = forecast_evidence(reading(store), forecast_, run)
+    assert [one.kind.value for one in found.reasons] == kinds
+    assert all(one.remedy for one in found.reasons)
+    assert (found.run, found.basis, found.covered) == (run.run_id, BASIS, "busy with SELECT ? 50%")
+
+
+def test_the_forecast_of_a_replay_is_the_evidence_of_latency(store: ResultStore) -> None:
+    runs = all_fine(store)
+    assert part(decision(store), DecisionPart.LATENCY)[0] is Standing.NOT_KNOWN
+    write_forecast(store, runs["replay"], load(level()))
+    assert decision(store).standing is Standing.GO
+    runs = all_fine(store)
+    write_forecast(store, runs["replay"], load(level(at=MISSED)))
+    found = decision(store)
+    assert (found.standing, found.reasons[0].part) == (Standing.NO_GO, DecisionPart.LATENCY)
+    runs = all_fine(store, replay={"missed": True})
+    write_forecast(store, runs["replay"], load(level(MISSED)))
+    assert len(decision(store).reasons) == 1, "what the replay judged itself is said once"
+
+
+@dataclass(frozen=True)
+class Shadow:
+    run_id: str
+    verdict: Verdict = Verdict.MATCH
+    reasons: tuple[str, ...] = ()
+    digests: tuple[dict[str, Any], ...] = ()
+    at: float = 1.0
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def test_a_shadow_replay_is_read_by_its_digests(store: ResultStore) -> None:
+    run = store.load_run(made.replay(store))
+    bad = {"verdict": "MISMATCH", "text": "SELECT ?", "digest": "d" * 64, "different": 4}
+    for status, kinds in (
+        (Shadow(run.run_id), []),
+        (Shadow(run.run_id, Verdict.INCONCLUSIVE, ("a gap in the log",)), ["not known"]),
+        (Shadow(run.run_id, Verdict.INCONCLUSIVE), ["not known"]),
+        (Shadow(run.run_id, Verdict.MISMATCH, (), (bad,)), ["harm", "not known"]),
+        (Shadow(run.run_id, Verdict.MISMATCH, ("x",)), ["harm", "not known"]),
+    ):
+        assert [one.kind.value for one in shadow_evidence(reading(store), status, run).reasons] == kinds
