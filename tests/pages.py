@@ -21,6 +21,7 @@ from migverify.sql.privileges import (
     MARKER,
     NEEDS,
     RESOURCE_GROUP,
+    REVERSE_MARKER,
     Need,
     Scopes,
     commands,
@@ -66,6 +67,7 @@ def page_table() -> str:
     lines = ["| grant | on | where | commands | what for | without it |", "|---|---|---|---|---|---|"]
     for need in NEEDS:
         on = {DATABASES: "the databases in scope", MARKER: "the marker table", CHECKPOINT: "the checkpoint table",
+              REVERSE_MARKER: "the marker table of `reverse`",
               RESOURCE_GROUP: "`*.*`"}  # fmt: skip
         cells = (
             f"`{', '.join(need.privileges)}`", on.get(need.on, f"`{need.on}`"), _where(need),

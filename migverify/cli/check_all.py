@@ -43,7 +43,7 @@ def check(
     """Ask both sides for everything that can be known before work begins; writes nothing on them.
 
     Asks the guards settings, schema and ids, and monitors where a Prometheus is configured. `migverify guard` asks one
-    of them in detail, capacity, which needs a time window, and hotspots, which needs a capture.
+    of them in detail, capacity, which needs a time window, and hotspots and plans, which need a capture.
 
     Exit 0: nothing fails, 1: something does, 3: something could not be known. Warnings do not fail.
     """

@@ -99,6 +99,8 @@ def _lacking(config: Config, endpoint: Endpoint, chosen: Sequence[str]) -> Lacki
         held = replace(held, literal=session.flavor is Flavor.MYSQL and names_are_literal(session))
         needs = wanted_for(chosen, side, session.flavor, version_number(session.version))
     databases = database_patterns(config, target=side is Side.TARGET)
-    scopes = Scopes(databases, config.watch.marker, config.watch.checkpoint, bool(endpoint.resource_group))
+    reverse = None if config.reverse is None else config.reverse.marker
+    watch = config.watch
+    scopes = Scopes(databases, watch.marker, watch.checkpoint, bool(endpoint.resource_group), reverse)
     lacking = missing(needs, held, scopes)
     return Lacking(endpoint, held.account, lacking, tuple(statements(lacking, held.account)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from migverify.cli import capacity, check, hotspots, ids, monitors, schema
+from migverify.cli import capacity, check, hotspots, ids, monitors, plans, schema
 from migverify.cli.commands import Form, add
 
 app = typer.Typer(no_args_is_help=True, help="One guard in detail, once or standing: settings, schema, ids ...")
@@ -21,3 +21,4 @@ add(app, "ids", ids.ids, ids.EPILOG, advanced=_WATCH)
 add(app, "monitors", monitors.monitors, monitors.EPILOG, advanced=_WATCH)
 add(app, "capacity", capacity.capacity, capacity.EPILOG, advanced=(*_WATCH, "--sample", "--replicas"))
 add(app, "hotspots", hotspots.hotspots, hotspots.EPILOG, advanced=_WATCH)
+add(app, "plans", plans.plans, plans.EPILOG, advanced=(*_WATCH, "--samples", "--assume-database"))

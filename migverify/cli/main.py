@@ -43,7 +43,7 @@ COMMANDS = (
     CommandEntry("changes", "migverify.cli.changes", "Read the source's binlog: check, tail, audit, archive."),
     CommandEntry("recon", "migverify.cli.recon", "Do the domains agree? Rules over tables, shards and services."),
     CommandEntry("workload", "migverify.cli.workload", "Capture what clients ask; digest, replay and compare it."),
-    CommandEntry("guard", "migverify.cli.guard", "Guards: settings, schema, ids, monitors, capacity, hotspots."),
+    CommandEntry("guard", "migverify.cli.guard", "Guards: settings, schema, ids, capacity, hotspots, plans ..."),
     CommandEntry("runbook", "migverify.cli.runbook", "Runbooks with people: check, run, status, report."),
     CommandEntry("report", "migverify.cli.report", "Show a run as text, JSON, HTML, JUnit or Prometheus text."),
     CommandEntry("status", "migverify.cli.status", "Show runs, watches and runbook runs at a glance."),

@@ -37,7 +37,7 @@ add(app, "replay", workload_replay.replay, workload_replay.EPILOG, (
 ), (
     "--protocol", "--session", "--user", "--digest", "--from", "--until", "--ddl", "--locking", "--sessions",
     "--assume-database", "--accept-write-grants", "--noise", "--jobs", "--connections", "--max-lag", "--idle",
-    "--engine", "--spark-master", "--quiet", "--anomalies", "--headroom",
+    "--engine", "--spark-master", "--quiet", "--anomalies", "--plans", "--headroom",
 ))  # fmt: skip
 add(app, "probe", workload_probe.probe, workload_probe.EPILOG)
 add(app, "plans", workload_plans.plans, workload_plans.EPILOG)

@@ -84,6 +84,7 @@ def nightly(
 def _replay_all(
     setup: ReplaySetup, store: ResultStore, waiting: list[Capture], done: list[Night], *, quiet: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    from migverify.cli.workload_plans import plans_of_replay
     from migverify.cli.workload_replay_setup import begin, conclude
     from migverify.report.model import ReportOptions
     from migverify.report.read import read_report
@@ -99,7 +100,9 @@ def _replay_all(
         try:
             run_id, folder = begin(setup, store, capture.path, CallSelection(), lambda _: None)
             result = replay(folder, setup.sides, setup.options, jobs=setup.workload.jobs)
-            conclude(setup, store, run_id, result)
+            verdict = conclude(setup, store, run_id, result)
+            if not result.stopped:
+                plans_of_replay(setup, store, run_id, folder, verdict.slower, quiet=True)
         except UsageError as error:  # of this capture: the others may be whole
             say_error(error)
             failed.append({"capture": str(capture.path), "reason": error.message})

@@ -31,6 +31,7 @@ EPILOG = examples(
     "migverify workload replay capture --writes --slo payments --pace 3000/s --jobs 2",
     "migverify workload replay capture --slo checkout --rates 1.3,2 --headroom 1.3",
     "migverify workload replay capture --sessions sessions.json --assume-database shop",
+    "migverify workload replay capture --plans",
     "migverify workload replay capture --explain",
     "migverify workload replay capture --resume last",
 )
@@ -105,6 +106,12 @@ def replay(
     slo: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Judge by this service level; repeatable.")
     ] = None,
+    plans: Annotated[
+        bool | None,
+        typer.Option(
+            "--plans/--no-plans", help="Judge the plans of all digests, or of none; default: of those that are slower."
+        ),
+    ] = None,
     rates: Annotated[
         str | None,
         typer.Option(metavar="1,1.3,2", help="Then ask the target alone at these multiples of the captured load."),
@@ -143,6 +150,8 @@ def replay(
     if anomalies and (not writes or target_only or resume or engine is ReplayEngine.SPARK):
         raise UsageError("--anomalies needs --writes, both sides, and one run from its beginning on this machine.",
                          hint="Leave --target-only, --resume and --engine spark out.")  # fmt: skip
+    if plans and target_only:
+        raise UsageError("--plans compares the plans of both sides.", hint="Leave --target-only out.")
     if headroom is not None and not slo:
         raise UsageError("--headroom needs a service level.", hint="Name it: --slo NAME.")
     multiples = () if rates is None else parse_rates(rates)
@@ -175,16 +184,19 @@ def replay(
         return
     line = ReplayLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
     code = _run(
-        setup, capture, selection, resume, line, store, engine, spark_master, multiples, as_json=as_json, quiet=quiet
-    )
+        setup, capture, selection, resume, line, store, engine, spark_master, multiples, plans, as_json=as_json,
+        quiet=quiet,
+    )  # fmt: skip
     raise typer.Exit(int(code))
 
 
 def _run(
     setup: ReplaySetup, capture: Path, selection: CallSelection, resume: str | None, line: ReplayLine,
-    store: str | None, engine: ReplayEngine, master: str | None, rates: Sequence[float], *, as_json: bool, quiet: bool,
+    store: str | None, engine: ReplayEngine, master: str | None, rates: Sequence[float], plans: bool | None, *,
+    as_json: bool, quiet: bool,
 ) -> ExitCode:  # fmt: skip
     from migverify.cli.report import open_run_store
+    from migverify.cli.workload_plans import plans_of_replay
     from migverify.cli.workload_replay_setup import begin, carry_on, conclude, histories
     from migverify.report.model import ReportOptions
     from migverify.report.read import read_report
@@ -213,7 +225,9 @@ def _run(
             steps = [] if result.unfinished else _steps(setup, folder, rates, line, quiet=quiet)
         finally:
             line.clear()
-        conclude(setup, opened, run_id, result, [step.trace for step in steps])
+        found = conclude(setup, opened, run_id, result, [step.trace for step in steps])
+        if not result.stopped:
+            plans_of_replay(setup, opened, run_id, folder, found.slower, plans, quiet=quiet or as_json)
         if setup.options.record:
             files = " ".join(histories(setup, opened, run_id, folder))
             files += "" if setup.config.path == DEFAULT_CONFIG else f" --config {shlex.quote(str(setup.config.path))}"

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from migverify.workload.replay.run import ReplayResult
     from migverify.workload.replay.safety import Leave, ReplayEndpoints
     from migverify.workload.replay.touches import Keys
+    from migverify.workload.replay.verdict import ReplayVerdict
     from migverify.workload.server_sessions import SessionDump
 
 
@@ -224,8 +225,11 @@ def inspected(setup: ReplaySetup) -> dict[str, dict[str, Any]]:
 
 def conclude(
     setup: ReplaySetup, store: ResultStore, run_id: str, result: ReplayResult, steps: Sequence[CallTrace] = ()
-) -> None:
-    """Judge the whole and write it into the store, with the forecast of its load; ``steps`` are further loads."""
+) -> ReplayVerdict:
+    """Judge the whole, write it into the store with the forecast of its load, and return it.
+
+    ``steps`` are further loads.
+    """
     from migverify.workload.catalogue.load import load
     from migverify.workload.forecast.levels import judge_headroom
     from migverify.workload.forecast.store import write_forecast
@@ -252,6 +256,7 @@ def conclude(
     write_forecast(store, run_id, forecast)
     write_replay(store, run_id, result.tally, found, facts=facts, seconds=result.seconds)
     store.finish_run(run_id, found.verdict, {"seconds": result.seconds, "reasons": list(found.reasons)})
+    return found
 
 
 def _forecast(setup: ReplaySetup, result: ReplayResult, steps: Sequence[CallTrace]) -> LoadForecast:

@@ -232,8 +232,8 @@ class WorkloadSettings(Strict):
     )
     clone_marker: TableName | None = Field(
         default=None,
-        description="Table as `database.table` whose row marks a rehearsal clone: the one permission to replay writes."
-        " `migverify workload replay --mark-clone` writes the row.",
+        description="Table as `database.table` whose row marks a rehearsal clone: the one permission to replay writes"
+        " and to try remedies. `migverify workload replay --mark-clone` writes the row.",
     )
     waivers: PathInFolder | None = Field(
         default=None, description="File of accepted differences, each with owner, reason and expiry."

@@ -30,8 +30,9 @@ class GuardAnswer:
     Parameters
     ----------
     guard, name, subject
-        Which guard asks (``check``, ``schema``, ``ids``, ``monitors``, ``capacity``, ``hotspots``), what it asks, and
-        of what: an endpoint, ``endpoint/database.table``, a monitor's target. Together they name the answer over time.
+        Which guard asks (``check``, ``schema``, ``ids``, ``monitors``, ``capacity``, ``hotspots``, ``plans``), what it
+        asks, and of what: an endpoint, ``endpoint/database.table``, a monitor's target. Together they name the answer
+        over time.
     state
         INCONCLUSIVE where nothing was reported: never PASS by default. WARN does not fail a gate, and is shown.
     value, threshold

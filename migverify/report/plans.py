@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from migverify.exposition import Metric, number
 from migverify.model import RunInfo, Verdict
@@ -69,7 +70,7 @@ def plans_report(store: ResultStore, info: RunInfo) -> Report:
         document={
             "run_id": run.run_id, "kind": "plans", "verdict": found.value, "exit_code": int(found.exit_code),
             "reasons": list(run.reasons),
-            "digests": [{k: v for k, v in one.as_json().items() if k != "record"} for one in digests],
+            "digests": [plans_as_json(one) for one in digests],
         },
         private=True,
         next_steps=(Fact(f"migverify report {run.run_id} -o plans.html", "the whole report as a page"),),
@@ -81,10 +82,26 @@ def _sections(digests: list[StoredPlans]) -> Iterator[Section]:
         Table(_COLUMNS, tuple(map(_row, digests)), note="" if digests else "No digests are stored.", named=2,
               style="digests", text_rows=_TEXT_ROWS),
     ), id="digests")  # fmt: skip
-    told = [one for one in digests if one.state is not PlanState.FINE or one.changed]
-    yield Section(
-        "Plans", tuple(map(_detail, told)) or (Lines(("No plan hurts or changed.",), style="note"),), id="plans"
+    yield plans_section(digests)
+
+
+def plans_section(digests: Iterable[StoredPlans]) -> Section:
+    """Return what is known of the plans that hurt, changed or cannot be judged."""
+    shown = [one for one in digests if one.state is not PlanState.FINE or one.changed]
+    return Section(
+        "Plans", tuple(map(_detail, shown)) or (Lines(("No plan hurts or changed.",), style="note"),), id="plans"
     )
+
+
+def plans_as_json(one: StoredPlans) -> dict[str, Any]:
+    """Return a digest's plans as a JSON object, without what only later runs compare with."""
+    return {name: value for name, value in one.as_json().items() if name != "record"}
+
+
+def plan_in_words(one: StoredPlans) -> str:
+    """Return what hurts about a digest's plans, or that nothing does, in a line."""
+    found = [f"{finding.harm}: {finding.reason}" for finding in one.findings]
+    return "; ".join([*found, *(f"not known: {doubt}" for doubt in one.doubts)]) or "reads no more than the source's"
 
 
 def _row(one: StoredPlans) -> Row:
@@ -103,6 +120,7 @@ def _detail(one: StoredPlans) -> Section:
     lines = [line for finding in one.findings for line in
              (f"{finding.harm}: {finding.reason}", *filter(None, (finding.remedy,)))]  # fmt: skip
     lines += [f"not known: {doubt}" for doubt in one.doubts]
+    lines += [line for trial in one.trials for line in (str(trial), f"  {trial.remedy}")]
     lines += [f"changed: {one.changed}"] if one.changed else []
     plans = tuple(Fact(side, text) for side, text in one.plans.items())
     blocks: list[Block] = [Lines((f"digest {one.digest[:16]}, {amount(one.calls, 'call')}",), style="note"),

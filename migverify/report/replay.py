@@ -16,6 +16,7 @@ from migverify.report.run_facts import RunFacts, run_facts
 from migverify.store.results import ResultStore
 from migverify.workload.forecast.model import LoadForecast
 from migverify.workload.forecast.store import load_forecast
+from migverify.workload.plans.store import StoredPlans, not_asked, stored_plans
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.render import masked
 from migverify.workload.replay.store import count_weights, read_digests, read_trend, read_whole
@@ -38,6 +39,7 @@ class DigestReport:
     shifts: tuple[Mapping[str, Any], ...]
     examples: tuple[Example, ...]
     new: str = ""  # the day it failed first, where earlier runs are known
+    plans: StoredPlans | None = None
 
     @property
     def text(self) -> str:
@@ -58,7 +60,10 @@ class DigestReport:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFacts:
-    """A replay as it was read. ``digests`` are the most severe ones; ``held`` is how many the store holds."""
+    """A replay as it was read. ``digests`` are the most severe ones; ``held`` is how many the store holds.
+
+    ``plans`` are those of the digests that were explained, ``plans_unknown`` is why others were not.
+    """
 
     run: RunFacts
     coverage: Mapping[str, Any]
@@ -71,6 +76,8 @@ class ReplayFacts:
     trend: Mapping[str, Any]
     facts: tuple[Fact, ...]
     forecast: LoadForecast | None = None
+    plans: tuple[StoredPlans, ...] = ()
+    plans_unknown: str = ""
 
 
 def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, listed: int = LISTED) -> ReplayFacts:
@@ -84,8 +91,13 @@ def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, liste
     weights = count_weights(store, run.run_id)
     trend = read_trend(store, run.run_id)
     new = {one["digest"]: one["since"] for one in trend.get("new", ())}
+    stored = stored_plans(store, run.run_id)
+    plans = {one.digest: one if options.values else one.withheld() for one in stored}
     digests = tuple(
-        _digest(one.tally, one.verdict, options, detailed=place < DETAILED, new=new.get(one.tally.digest, ""))
+        replace(
+            _digest(one.tally, one.verdict, options, detailed=place < DETAILED, new=new.get(one.tally.digest, "")),
+            plans=plans.get(one.tally.digest),
+        )
         for place, one in enumerate(read_digests(store, run.run_id, limit=None if options.whole else listed))
     )
     verdict, reasons = _verdict(run, whole)
@@ -99,6 +111,7 @@ def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, liste
         weights=weights, digests=digests, held=sum(weights.values()), latencies=latencies,
         lag=Histogram() if whole is None else Histogram.from_json(whole["lag"]), trend=trend, facts=facts,
         forecast=load_forecast(store, run.run_id),
+        plans=tuple(plans.values()), plans_unknown=not_asked(store, run.run_id),
     )  # fmt: skip
 
 

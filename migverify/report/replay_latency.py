@@ -7,6 +7,7 @@ from typing import Any
 
 from migverify.report.figures import amount
 from migverify.report.model import Block, Chart, Fact, FactList, Lines, Table, TableCell, TableColumn
+from migverify.report.plans import plan_in_words
 from migverify.report.replay import ReplayFacts
 from migverify.report.replay_chart import histogram
 from migverify.workload.replay.latency import Histogram
@@ -55,9 +56,15 @@ def latency_blocks(data: ReplayFacts) -> Iterator[Block]:
     yield FactList(tuple(sides))
     slower = [one for one in data.digests if one.shifts]
     slower.sort(key=lambda one: -max(int(shift["slower_by_at_least"]) for shift in one.shifts))
-    lines = tuple(f"{'; '.join(map(_shift, one.shifts))}: {one.text}" for one in slower[:_SLOWER])
+    lines = tuple(
+        f"{'; '.join(map(_shift, one.shifts))}: {one.text}"
+        + ("" if one.plans is None else f"; plan: {plan_in_words(one.plans)}")
+        for one in slower[:_SLOWER]
+    )
     more = (f"{len(slower) - _SLOWER:,} more",) if len(slower) > _SLOWER else ()
     none = ("None, by intervals that do not touch and a lower limit.",)
+    if data.plans_unknown:
+        yield Lines((f"plans were not asked: {data.plans_unknown}",))
     yield Lines((*lines, *more) or none, f"slower on the target for certain: {amount(len(slower), 'digest')}")
     yield _latency_table(data)
 

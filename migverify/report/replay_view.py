@@ -30,6 +30,7 @@ from migverify.report.model import (
     badge,
     tone_of,
 )
+from migverify.report.plans import plan_in_words, plans_as_json, plans_section
 from migverify.report.replay import DigestReport, ReplayFacts
 from migverify.report.replay_chart import histogram
 from migverify.report.replay_latency import (
@@ -139,6 +140,8 @@ def _sections(data: ReplayFacts) -> Iterator[Section]:
     load = forecast_section(data.forecast)
     if load is not None:
         yield load
+    if data.plans:
+        yield plans_section(data.plans)
     nothing_known = (Fact("covered", "nothing is recorded"),)
     yield Section("Coverage and noise", (FactList(tuple(_coverage(data)) or nothing_known),), id="coverage")
 
@@ -229,6 +232,8 @@ def story(one: DigestReport) -> Iterator[str]:
         yield f"noise: {share(tally.noisy / tally.repeated)} of {tally.repeated:,} asked again"
     yield from latency_lines(tally)
     yield from slower_lines(one.shifts)
+    if one.shifts and one.plans is not None:
+        yield f"plan: {plan_in_words(one.plans)}"
 
 
 def _moment(microseconds: int | None) -> str:
@@ -295,6 +300,7 @@ def _digest_as_json(one: DigestReport) -> dict[str, Any]:
         "reasons_of_verdict": list(one.reasons), "findings": [dict(found) for found in one.findings],
         "latency_shifts": [dict(found) for found in one.shifts],
         "latency_quantiles": quantile_estimates(one.tally), "new_since": one.new, "examples": examples,
+        **({} if one.plans is None else {"plans": plans_as_json(one.plans)}),
     }  # fmt: skip
 
 

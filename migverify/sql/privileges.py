@@ -15,6 +15,7 @@ from migverify.sql.quoting import quote_name
 
 DATABASES = "databases"
 MARKER = "watch.marker"
+REVERSE_MARKER = "reverse.marker"
 CHECKPOINT = "watch.checkpoint"
 RESOURCE_GROUP = "resource_group"
 EVERY_DATABASE = "%"
@@ -41,10 +42,11 @@ _TABLES = (
     "tables armed", "tables diff", "tables loss", "tables plan", "tables repair", "tables verify", "tables watch",
 )  # fmt: skip
 _REPLAY = ("workload replay --nightly", "workload replay", "workload reproduce")
+_PLANS = ("guard plans", "workload plans")
 REPAIR = "tables repair --apply"
 CHECK = frozenset({"guard ids", "guard schema", "guard settings"})
 """Guards that `check` asks; `guard monitors` asks no server there."""
-_READING = (*_TABLES, REPAIR, *_RULES, *_SCHEMA, *_REPLAY, "guard capacity", "changes audit",
+_READING = (*_TABLES, REPAIR, *_RULES, *_SCHEMA, *_REPLAY, *_PLANS, "guard capacity", "changes audit",
             "guard settings", "guard hotspots", "guard ids", "init", "workload probe")  # fmt: skip
 
 
@@ -55,8 +57,9 @@ class Need:
     Parameters
     ----------
     on
-        ``*.*``, ``database.*`` or ``database.table`` of a server's own, or ``DATABASES``, ``MARKER``, ``CHECKPOINT``:
-        what the configuration names; ``RESOURCE_GROUP``: ``*.*`` where it names one.
+        ``*.*``, ``database.*`` or ``database.table`` of a server's own, or ``DATABASES``, ``MARKER``,
+        ``REVERSE_MARKER``, ``CHECKPOINT``: what the configuration names; ``RESOURCE_GROUP``: ``*.*`` where it names
+        one.
     reads, without
         What they are for, and what happens when they are missing.
     since, before
@@ -110,7 +113,7 @@ NEEDS = (
           "workload explain-conflict", "workload sessions"),
          "sessions, transactions and slow statements of all users and nodes; on MySQL ids of tables",
          "TiDB shows a user its own sessions only: these questions are INCONCLUSIVE"),
-    Need(("SHOW VIEW",), DATABASES, _BOTH, _ALL, ("guard settings", *_SCHEMA, *_REPLAY),
+    Need(("SHOW VIEW",), DATABASES, _BOTH, _ALL, ("guard settings", *_SCHEMA, *_REPLAY, *_PLANS),
          "texts of views, and plans of statements on views",
          "`guard settings` warns; `guard schema` reports them as not seen"),
     Need(("TRIGGER",), DATABASES, _BOTH, _BINLOG,
@@ -146,6 +149,11 @@ NEEDS = (
     Need(("SELECT", "INSERT", "DELETE"), MARKER, _SOURCE, _ALL, ("tables watch",),
          "the marker row of `watch.applied: marker`: the one write to a source, and only where that is configured",
          "the watch ends, the message names it"),
+    Need(("SELECT", "INSERT", "DELETE"), REVERSE_MARKER, _TARGET, _ALL, ("recon watch", "tables watch"),
+         "the marker row of `reverse.applied: marker`: the one write of a reverse watch, and only where that is"
+         " configured", "the watch ends at its start, the message names it"),
+    Need(("SELECT",), REVERSE_MARKER, _SOURCE, _ALL, ("recon watch", "tables watch"),
+         "the marker row that came back to the source", "the watch ends at its start, the message names it"),
     Need(("SELECT",), CHECKPOINT, _TARGET, _ALL, ("tables watch",),
          "the replicator's place, for `watch.applied: checkpoint`",
          "the verdict is INCONCLUSIVE, and the reason names the grant"),
@@ -180,6 +188,7 @@ class Scopes:
     marker: str | None = None
     checkpoint: str | None = None
     resource_group: bool = False
+    reverse_marker: str | None = None
 
 
 def missing(needs: Iterable[Need], grants: Grants, scopes: Scopes) -> dict[str, tuple[str, ...]]:
@@ -205,7 +214,8 @@ def _objects(need: Need, scopes: Scopes) -> Iterator[tuple[str | None, str | Non
     elif need.on == DATABASES:
         yield from ((None if name == EVERY_DATABASE else name, None) for name in scopes.databases)
     else:
-        named = {MARKER: scopes.marker, CHECKPOINT: scopes.checkpoint}.get(need.on, need.on)
+        configured = {MARKER: scopes.marker, REVERSE_MARKER: scopes.reverse_marker, CHECKPOINT: scopes.checkpoint}
+        named = configured.get(need.on, need.on)
         if named is not None:
             database, _, table = named.partition(".")
             yield (like_literal(database), None) if table == "*" else (database, table)

@@ -74,7 +74,7 @@ def normal_expression(text: str) -> str:
     evened out. Parentheses go altogether, since MySQL prints all of them and TiDB those that were typed:
     ``grouped_equally`` tells whether they mean the same.
     """
-    text = _unescaped(text)
+    text = unescaped(text)
     words: list[str] = []
     for token in _TOKEN.finditer(text):
         if token["text"] is not None:
@@ -90,7 +90,7 @@ def normal_expression(text: str) -> str:
     return " ".join(_evened(words))
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
     """Return an expression without the escapes that MySQL's catalog adds to the quotes of GENERATION_EXPRESSION."""
     if re.search(r"\\'", text) and not re.search(r"(?<!\\)'", text):
         return re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL)
@@ -129,7 +129,7 @@ def _shape(text: str) -> Shape | None:
     import sqlglot
     from sqlglot.errors import SqlglotError
 
-    text = _unescaped(text)
+    text = unescaped(text)
     try:
         parsed: Any = sqlglot.parse_one(f"SELECT ({text})", dialect="mysql")
         return _operands(parsed.expressions[0])

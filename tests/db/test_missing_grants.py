@@ -18,7 +18,11 @@ from migverify.store.open import open_store
 from migverify_lab.servers import LabServer, LabServers
 from migverify_lab.session import connect
 from tests.conftest import Databases
+from tests.db.test_reverse import followed, opened, verified, write
 from tests.db.verifying import execute, run_command, write_config
+from tests.db.watching import Watching
+
+__all__ = ["opened"]
 
 pytestmark = pytest.mark.db
 
@@ -238,6 +242,29 @@ def test_what_a_watch_and_a_resource_group_need_is_printed_too(
         assert run(["tables", "verify", "-q", "-c", str(path)]) == 0
     finally:
         execute(databases.pair.target, f"DROP RESOURCE GROUP {group}")
+
+
+def test_what_a_reverse_watch_needs_is_printed_and_enough(
+    opened: Databases, user: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The marker row is written on the target, and read on both sides, though no pattern covers its table."""
+    with followed(opened, tmp_path) as (fed, path):
+        document = yaml.safe_load(path.read_text())
+        for side in ("source", "target"):
+            server = getattr(opened.pair, side)
+            document[side] = {"host": server.host, "port": server.port, "user": user, "connections": 2}
+        document["tables"] = {"include": [f"{opened.name}.pay"]}
+        path.write_text(yaml.safe_dump(document))
+        _, found = asked(path, capsys, "--for", "tables")
+        assert any("INSERT, DELETE ON" in line and "`marker`" in line for line in found["target"])
+        assert not any("INSERT" in line for line in found["source"])
+        paste(opened, found)
+        assert asked(path, capsys, "--for", "tables") == (0, {})
+        watching = Watching(path, "--reverse", "--since", verified(path))
+        write(fed, opened, 5)
+        watching.wait_for(lambda s: s["tables"][0]["keys"] >= 5 and s["verdict"] == "MATCH")
+        code, status = watching.stop()
+    assert (code, status["verdict"]) == (130, "MATCH")
 
 
 def test_partial_revokes_take_names_as_they_are(

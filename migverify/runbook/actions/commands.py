@@ -432,6 +432,14 @@ COMMAND_CHECKS = (
          Argument("fail_rate", "number", "Fail from so many writes of one region a second; default 2000."), STORE),
         _guards,
     ),
+    CommandCheck(
+        "plans.unchanged", "No statement of a capture has a plan on the target that reads more than the baseline's.",
+        ("guard", "plans"),
+        (Argument("capture", "text", "Folder of a capture.", required=True),
+         Argument("baseline", "text", "Run of `workload plans` to compare with; default: the newest."),
+         Argument("reads_only", "flag", "Leave writes out."), STORE),
+        _guards,
+    ),
 )  # fmt: skip
 
 

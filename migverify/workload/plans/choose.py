@@ -6,7 +6,7 @@ One pass over the calls, and a few numbers for each digest: a capture of million
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -58,12 +58,16 @@ class _Draw:
             self.drawn[place] = call
 
 
-def choose(run: RunFile, samples: int, *, writes: bool = True) -> list[Chosen]:
+def choose(run: RunFile, samples: int, *, writes: bool = True, digests: Container[str] | None = None) -> list[Chosen]:
     """Return the digests of a planned capture that have a plan, those that took longest on the source first.
 
-    Without ``writes`` those that write are left out. The same run file gives the same calls.
+    Without ``writes`` those that write are left out; ``digests`` are those that are wanted, None for all. The same run
+    file gives the same calls.
     """
-    with_plan = {number for number, meaning in enumerate(run.meanings) if _has_plan(meaning, writes=writes)}
+    with_plan = {
+        number for number, meaning in enumerate(run.meanings)
+        if _has_plan(meaning, writes=writes) and (digests is None or meaning.digest in digests)
+    }  # fmt: skip
     draws: dict[int, _Draw] = {}
     rows = run.db.execute("SELECT id, digest, meaning, skipped, end - start FROM calls ORDER BY id")
     for call, digest, meaning, skipped, micros in rows:
@@ -80,6 +84,15 @@ def choose(run: RunFile, samples: int, *, writes: bool = True) -> list[Chosen]:
         for one in draws.values()
     ]  # fmt: skip
     return sorted(found, key=lambda one: (-one.seconds, -one.calls))
+
+
+def calls_of(run: RunFile, digest: str, most: int) -> list[Call]:
+    """Return captured calls of a digest that can be asked, spread over all of it, in their order."""
+    sql = "SELECT id, meaning FROM calls WHERE skipped = 0 ORDER BY id"
+    mine = {number for number, meaning in enumerate(run.meanings) if meaning.digest == digest}
+    places = [call for call, meaning in run.db.execute(sql) if meaning in mine]
+    step = max(1, -(-len(places) // most))
+    return [run.read(place).call for place in places[::step]]
 
 
 def _has_plan(meaning: Meaning, *, writes: bool) -> bool:

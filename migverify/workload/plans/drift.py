@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from migverify.model import Side
+from migverify.workload.plans.model import DigestPlans
 from migverify.workload.plans.statistics import TableStatistics, TargetTables
 
 _GREW = 2.0
@@ -96,6 +98,19 @@ def drift(before: PlanRecord, after: PlanRecord) -> PlanDrift | None:
         tuple(sorted(set(old) - set(new))), made, max(old.values()), max(new[one] for one in made),
         tuple(_causes(before, after)),
     )  # fmt: skip
+
+
+def not_compared(before: PlanRecord | None, after: DigestPlans) -> str:
+    """Return why plans on the target cannot be compared with those of an earlier run, empty where they can."""
+    if after.skipped or not after.samples:
+        return after.skipped or "no call of it can be explained"
+    answers = [sample.plans.get(Side.TARGET) for sample in after.samples]
+    refused = next((one for one in answers if one is None or one.plan is None), None)
+    if refused is not None:
+        return f"no plan of the target: {refused.reason}"
+    if before is None:
+        return "the baseline has no plan of it"
+    return "" if before.shapes else "the baseline could not be told its plan"
 
 
 def _causes(before: PlanRecord, after: PlanRecord) -> Iterator[str]:

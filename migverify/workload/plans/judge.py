@@ -14,10 +14,20 @@ from typing import Protocol
 
 from migverify.model import Side, Verdict
 from migverify.workload.plans.drift import PlanDrift
-from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, QueryPlan, SamplePlans, TableAccess
+from migverify.workload.plans.model import (
+    TRIED,
+    DigestPlans,
+    Harm,
+    PlanFinding,
+    QueryPlan,
+    SamplePlans,
+    TableAccess,
+    TrialResult,
+)
 from migverify.workload.plans.statistics import TargetTables, analyze, contradiction
 
 _ORDER = list(Harm)
+_UNDO = "the next migverify workload plans --try undoes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,10 @@ class PlanLimits:
     more: float = 10.0
     off: float = 100.0
     often: int = 1_000
+
+    def are_passed_by(self, drift: PlanDrift) -> bool:
+        """Whether a changed plan reads many more rows than before."""
+        return drift.now > max(self.small, self.more * drift.before)
 
 
 class PlanState(StrEnum):
@@ -52,13 +66,15 @@ class JudgedPlans:
     """What was found out about a digest.
 
     ``doubts`` are reasons why its plans cannot be judged, each with what to do; findings hold all the same.
-    ``changed`` says that its plan is another one than an earlier run saw, which alone is no harm.
+    ``changed`` says that its plan is another one than an earlier run saw, which alone is no harm. ``trials`` are what
+    remedies brought on a clone.
     """
 
     plans: DigestPlans
     findings: tuple[PlanFinding, ...] = ()
     doubts: tuple[str, ...] = ()
     changed: str = ""
+    trials: tuple[TrialResult, ...] = ()
 
     @property
     def state(self) -> PlanState:
@@ -127,7 +143,7 @@ def judge_plans(
 def with_drift(judged: JudgedPlans, drift: PlanDrift, limits: PlanLimits | None = None) -> JudgedPlans:
     """Return what was found with a changed plan named; it is a finding where it reads many more rows than before."""
     chosen = limits or PlanLimits()
-    if drift.now <= max(chosen.small, chosen.more * drift.before):
+    if not chosen.are_passed_by(drift):
         return replace(judged, changed=str(drift))
     remedy = "Compare both by EXPLAIN ANALYZE; hold the old one by CREATE GLOBAL BINDING if it is better."
     return replace(
@@ -153,6 +169,8 @@ def _doubts(
             if name is None:
                 yield access.table, f"which table {access.table} is cannot be told from the statement"
                 continue
+            if TRIED in target.indexes.get(name, ()):
+                yield access.table, f"{'.'.join(name)} has the index {TRIED} of a trial that was cut off: {_UNDO}"
             known = target.statistics.get(name)
             why = f"has statistics {access.statistics}" if access.statistics else ""
             why = (known.missing if known is not None else "has no statistics") or why

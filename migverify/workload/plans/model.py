@@ -9,6 +9,9 @@ from typing import Any
 
 from migverify.model import Side
 
+TRIED = "migverify_trial"
+"""The name of an index that is tried on a clone: no other is ever dropped."""
+
 
 class AccessPath(StrEnum):
     """How the rows of one table are found."""
@@ -151,6 +154,49 @@ class Harm(StrEnum):
     VARIES = "plan varies"
     ESTIMATE = "estimate off"
     UNCACHED = "plan not cached"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """What a remedy brought on a marked clone, or the reason why that is not known. Pairs are before and after.
+
+    ``rows`` were read by one call (EXPLAIN ANALYZE), ``p50`` is the median latency of ``calls`` that were replayed, in
+    microseconds. ``helped``: a fraction of the rows was read.
+    """
+
+    remedy: str
+    clone: str
+    rows: tuple[float, float] | None = None
+    p50: tuple[int | None, int | None] = (None, None)
+    calls: tuple[int, int] = (0, 0)
+    helped: bool = False
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.rows is None:
+            return f"not tried on clone {self.clone}: {self.reason}"
+        before, after = ("-" if one is None else f"{one / 1000:,.1f} ms" for one in self.p50)
+        return (
+            f"tried on clone {self.clone}: rows {self.rows[0]:,.0f} -> {self.rows[1]:,.0f}, p50 {before} -> {after}"
+            f" in {self.calls[0]:,} and {self.calls[1]:,} calls{'' if self.helped else '; it does not help'}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return {
+            "remedy": self.remedy, "clone": self.clone, "rows": None if self.rows is None else list(self.rows),
+            "p50_microseconds": list(self.p50), "calls": list(self.calls), "helped": self.helped,
+            "reason": self.reason,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> TrialResult:
+        """Return what ``as_json`` gave."""
+        rows, (before, after), (first, second) = body["rows"], body["p50_microseconds"], body["calls"]
+        return cls(
+            str(body["remedy"]), str(body["clone"]), None if rows is None else (float(rows[0]), float(rows[1])),
+            (before, after), (int(first), int(second)), bool(body["helped"]), str(body["reason"]),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from migverify.db.session import Session, open_session
 from migverify.errors import MigverifyError, ReadError
 from migverify.model import Flavor, Side, TableDef
 from migverify.sql.catalog import read_tables
 from migverify.workload.classify import classify
+from migverify.workload.model import Command
 from migverify.workload.plans import mysql, tidb
 from migverify.workload.plans.choose import Chosen, text_of
 from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
@@ -31,27 +33,34 @@ _SKIPS = "skip prepared plan-cache: "
 _LOADING_SECONDS = 0.3
 
 
+class _WireKey(NamedTuple):
+    side: Side
+    read_only: bool
+    bindings: bool = True
+
+
 @dataclass(slots=True)
 class Explainer:
-    """Sessions of both sides that explain; a connection is kept as long as the state of the calls is the same."""
+    """Sessions of both sides that explain: those that read, those that may write, and those without bindings.
+
+    Each is kept as long as the state of its calls is the same.
+    """
 
     sides: ReplayEndpoints
     analyze: bool = False
     seconds: float = 60.0
-    _wires: dict[Side, tuple[tuple[SessionState, bool, bool], ServerWire]] = field(default_factory=dict)
+    _wires: dict[_WireKey, tuple[SessionState, ServerWire]] = field(default_factory=dict)
 
     def explain(self, call: Call) -> SamplePlans:
         """Return both sides' plans of one call; what a side refuses is its reason, never an error."""
-        text, plans = text_of(call), {}
-        if text is None:
-            raise ReadError(f"{call.origin}: {call.sql[:80]!r} has more or fewer values than parameters")
+        text, plans = _text(call), {}
         # EXPLAIN ANALYZE runs the statement: only what a replay that reads would ask may be run. A session that is
         # read-only refuses to explain a write (1792); nothing else is explained in one that is not.
         reads = not refusal(call, classify(call.sql, call.state.modes), Leave())
         for side in self.sides.endpoints:
             try:
-                wire = self._wire(side, standing(call.state), read_only=reads)
-                plan = self._plan(wire, side, text, runs=reads and self.analyze)
+                wire = self._wire(_WireKey(side, reads), standing(call.state))
+                plan = self._plan(wire, text, runs=reads and self.analyze)
                 prepared = wire.flavor is Flavor.TIDB and call.parameters is not None
                 plans[side] = PlanAnswer(plan, uncached=self._uncached(wire, call) if prepared else "")
             except MigverifyError as error:
@@ -60,28 +69,48 @@ class Explainer:
 
     def target_plan(self, call: Call, text: bytes) -> QueryPlan:
         """Return the target's plan of a text with a hint in a call's session; raises ReadError where it refuses."""
-        wire = self._wire(Side.TARGET, standing(call.state), read_only=True, bindings=False)
-        return self._plan(wire, Side.TARGET, text, runs=False)
+        wire = self._wire(_WireKey(Side.TARGET, read_only=True, bindings=False), standing(call.state))
+        return self._plan(wire, text, runs=False)
 
-    def _plan(self, wire: ServerWire, side: Side, text: bytes, *, runs: bool) -> QueryPlan:
+    def rows_read(self, call: Call, *, bindings: bool = True) -> float:
+        """Run a read on the target; return how many rows it took from its tables. Raises ReadError."""
+        wire, text = (
+            self._wire(_WireKey(Side.TARGET, read_only=True, bindings=bindings), standing(call.state)),
+            _text(call),
+        )
+        self._plan(wire, text, runs=False)  # loads the statistics that are wanted first
+        plan = tidb.read_plan(self._asked(wire, b"EXPLAIN ANALYZE FORMAT='tidb_json' " + text))
+        return sum(one.actual or 0.0 for one in plan.accesses)
+
+    def run(self, call: Call, *, bindings: bool = True) -> int:
+        """Run a read on the target as it was captured; return the microseconds it took. Raises ReadError."""
+        wire = self._wire(_WireKey(Side.TARGET, read_only=True, bindings=bindings), standing(call.state))
+        began = time.monotonic_ns()
+        answer = wire.run(call, prepared=call.command == Command.EXECUTE.value)
+        taken = (time.monotonic_ns() - began) // 1000
+        if not answer.ok:
+            raise ReadError(answer.unanswered or f"{answer.errno} {answer.message}")
+        return taken
+
+    def _plan(self, wire: ServerWire, text: bytes, *, runs: bool) -> QueryPlan:
         if wire.flavor is Flavor.TIDB:
             how = b"EXPLAIN ANALYZE FORMAT='tidb_json' " if runs else b"EXPLAIN FORMAT='tidb_json' "
-            plan = tidb.read_plan(self._asked(wire, side, how + text))
+            plan = tidb.read_plan(self._asked(wire, how + text))
             for _ in range(_LOADING):
                 # TiDB loads statistics of columns when they are first wanted, and does not wait long for them
                 if not any(one.statistics.startswith("partial") for one in plan.accesses):
                     break
                 time.sleep(_LOADING_SECONDS)
-                plan = tidb.read_plan(self._asked(wire, side, how + text))
+                plan = tidb.read_plan(self._asked(wire, how + text))
             return plan
         if wire.flavor is Flavor.MARIADB:
             raise ReadError("MariaDB's plans are not read")
-        return mysql.read_plan(self._asked(wire, side, b"EXPLAIN FORMAT=JSON " + text))
+        return mysql.read_plan(self._asked(wire, b"EXPLAIN FORMAT=JSON " + text))
 
-    def _asked(self, wire: ServerWire, side: Side, sql: bytes) -> str:
+    def _asked(self, wire: ServerWire, sql: bytes) -> str:
         answer = wire.command(sql)
         if answer.unanswered:
-            self._close(side)
+            wire.close()
             raise ReadError(answer.unanswered)
         if not answer.ok:
             raise ReadError(f"{answer.errno} {answer.message}")
@@ -104,34 +133,39 @@ class Explainer:
         said = [(row[-1] or b"").decode("utf-8", "replace") for row in warned.rows]
         return next((one.partition(_SKIPS)[2] for one in said if _SKIPS in one), "")
 
-    def _wire(self, side: Side, state: SessionState, *, read_only: bool, bindings: bool = True) -> ServerWire:
+    def _wire(self, session: _WireKey, state: SessionState) -> ServerWire:
         """Return a session; without ``bindings`` one whose hints count: a binding would take their place."""
-        known = self._wires.get(side)
-        if known is not None and known[0] == (state, read_only, bindings):
+        known = self._wires.get(session)
+        if known is not None and known[0] == state and not known[1].closed:
             return known[1]
-        self._close(side)
-        endpoint = self.sides.endpoints[side]
-        wire = open_wire(endpoint, self.sides.secrets.get(endpoint.name), side, Limits(seconds=self.seconds))
-        self._wires[side] = ((state, read_only, bindings), wire)
+        if known is not None:
+            known[1].close()
+        endpoint = self.sides.endpoints[session.side]
+        secret = self.sides.secrets.get(endpoint.name)
+        wire = open_wire(endpoint, secret, session.side, Limits(seconds=self.seconds))
+        self._wires[session] = (state, wire)
         own = tidb.NO_EVALUATION if wire.flavor is Flavor.TIDB else mysql.VERSION_1
-        more = (own,) if bindings else (own, tidb.NO_BINDINGS)
-        for command in (*restored(state, wire.flavor, read_only=read_only).commands, *more):
+        more = (own,) if session.bindings else (own, tidb.NO_BINDINGS)
+        for command in (*restored(state, wire.flavor, read_only=session.read_only).commands, *more):
             answer = wire.command(command)
             if not answer.ok and not (command == own and answer.errno == _UNKNOWN_VARIABLE):
-                self._close(side)
+                wire.close()
                 said = answer.unanswered or f"{answer.errno} {answer.message}"
                 raise ReadError(f"{said}: {command.decode('utf-8', 'replace')}")
         return wire
 
-    def _close(self, side: Side) -> None:
-        known = self._wires.pop(side, None)
-        if known is not None:
-            known[1].close()
-
     def close(self) -> None:
         """Close the sessions."""
-        for side in list(self._wires):
-            self._close(side)
+        for _, wire in self._wires.values():
+            wire.close()
+        self._wires.clear()
+
+
+def _text(call: Call) -> bytes:
+    text = text_of(call)
+    if text is None:
+        raise ReadError(f"{call.origin}: {call.sql[:80]!r} has more or fewer values than parameters")
+    return text
 
 
 def explain(one: Chosen, explainer: Explainer) -> DigestPlans:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from migverify.errors import MigverifyError
-from migverify.model import Side
+from migverify.model import IndexDef, Side
+from migverify.sql.index_ddl import add_index, set_visible
 from migverify.sql.lexer import Modes, TokenKind, tokens
-from migverify.sql.quoting import quote_name, quote_path
+from migverify.sql.quoting import quote_name
 from migverify.workload.plans.judge import JudgedPlans, PlanLimits
 from migverify.workload.plans.model import Harm, PlanFinding, QueryPlan, SamplePlans
 from migverify.workload.plans.statistics import Indexes
@@ -22,13 +24,34 @@ _LITERALS = {TokenKind.STRING: b"'x'", TokenKind.INTEGER: b"1", TokenKind.NUMBER
 _HYPOTHETICAL = "migverify_try"
 
 
+class RemedyKind(StrEnum):
+    """Kinds of changes that last."""
+
+    BINDING = "binding"
+    VISIBLE = "visible"
+    INDEX = "index"
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What is tried for a finding: ``text`` is the statement with ``hint``, ``lasting`` what to do where it helps."""
+    """What may help a statement.
 
-    text: bytes
-    hint: str
+    Parameters
+    ----------
+    lasting
+        The statement that makes the change for good.
+    index
+        Of the target where it has it, else of the source.
+    text, hint
+        The statement with a hint that has the same effect in one session; empty where no hint can say it.
+    """
+
+    kind: RemedyKind
+    table: tuple[str, str]
+    index: IndexDef
     lasting: str
+    text: bytes = b""
+    hint: str = ""
 
 
 def with_remedies(
@@ -49,56 +72,62 @@ def with_remedies(
     chosen, samples = limits or PlanLimits(), judged.plans.samples
     found = []
     for finding in judged.findings:
-        if finding.harm in (Harm.FULL_SCAN, Harm.INDEX_LOST) and finding.index:
-            sample = samples[finding.sample]
-            trial = _trial(finding, names, source, target, sample.sql, modes[finding.sample])
-            finding = _tried(finding, trial, sample, explained, chosen)
-        found.append(finding)
+        sample = samples[finding.sample]
+        remedy = remedy_of(finding, names, source, target, sample.sql, modes[finding.sample])
+        found.append(finding if remedy is None else _tried(finding, remedy, sample, explained, chosen))
     return replace(judged, findings=tuple(found))
 
 
-def _trial(
+def remedy_of(
     finding: PlanFinding, names: Mapping[str, tuple[str, str]], source: Indexes, target: Indexes, sql: bytes,
     modes: Modes,
 ) -> Remedy | None:  # fmt: skip
-    table, index = names.get(finding.table.lower()), finding.index
-    if table is None:
+    """Return what may help a finding of a scan or a lost index; None where nothing is known that does."""
+    table = names.get(finding.table.lower())
+    if table is None or finding.harm not in (Harm.FULL_SCAN, Harm.INDEX_LOST) or not finding.index:
         return None
-    known = target.get(table, {}).get(index.lower())
+    known = target.get(table, {}).get(finding.index.lower())
     if known is not None and known.visible:
-        hint = f"USE_INDEX({quote_name(finding.table)}, {quote_name(index)})"
+        hint = f"USE_INDEX({quote_name(finding.table)}, {quote_name(finding.index)})"
         text = hinted(sql, hint, modes)
         if text is None:
             return None
-        bound = [_without_values(one, modes).decode("utf-8", "replace") for one in (sql, text)]
-        return Remedy(text, hint, f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bound[0]} USING {bound[1]}")
-    copied = known or source.get(table, {}).get(index.lower())
-    columns = [one for one in copied.columns if one is not None] if copied is not None else []
-    if copied is None or len(columns) < len(copied.columns):
-        return None  # a hint cannot name the expression of an index
-    listed = ", ".join(map(quote_name, columns))
-    hint = f"HYPO_INDEX({quote_name(table[1])}, {_HYPOTHETICAL}, {listed})"
-    change = f"ALTER INDEX {quote_name(index)} VISIBLE" if known else f"ADD INDEX {quote_name(index)} ({listed})"
-    text = hinted(sql, hint, modes)
-    return None if text is None else Remedy(text, hint, f"ALTER TABLE {quote_path(*table)} {change}")
+        bare, better = (_without_values(one, modes).decode("utf-8", "replace") for one in (sql, text))
+        binding = f"USE {quote_name(table[0])}; CREATE GLOBAL BINDING FOR {bare} USING {better}"
+        return Remedy(RemedyKind.BINDING, table, known, binding, text, hint)
+    index = known or source.get(table, {}).get(finding.index.lower())
+    if index is None:
+        return None
+    lasting = add_index(*table, index) if known is None else set_visible(*table, known.name, visible=True)
+    if lasting is None:
+        return None
+    columns = [one for one in index.columns if one is not None]
+    hint = f"HYPO_INDEX({quote_name(table[1])}, {_HYPOTHETICAL}, {', '.join(map(quote_name, columns))})"
+    text = hinted(sql, hint, modes) if len(columns) == len(index.columns) else None
+    return Remedy(RemedyKind.INDEX if known is None else RemedyKind.VISIBLE, table, index, lasting, text or b"", hint)
 
 
 def _tried(
-    finding: PlanFinding, trial: Remedy | None, sample: SamplePlans, explained: Callable[[int, bytes], QueryPlan],
+    finding: PlanFinding, remedy: Remedy, sample: SamplePlans, explained: Callable[[int, bytes], QueryPlan],
     limits: PlanLimits,
 ) -> PlanFinding:  # fmt: skip
     answer = sample.plans.get(Side.TARGET)
     before = None if answer is None else answer.plan
-    if trial is None or before is None:
+    if before is None:
         return finding
+    if not remedy.text:
+        return replace(finding, remedy=f"{remedy.lasting} (not tried: no hint can say it)")
     try:
-        after = explained(finding.sample, trial.text)
+        after = explained(finding.sample, remedy.text)
     except MigverifyError as error:
         return replace(finding, remedy=f"{finding.remedy} Not tried: {error}")
     if after.read * limits.more <= before.read:
+        whole = " on whole columns" if any(remedy.index.prefixes) and remedy.kind is not RemedyKind.BINDING else ""
         told = f"{before.read:,.0f} rows become {after.read:,.0f}"
-        return replace(finding, remedy=f"{trial.lasting} (tried by the hint {trial.hint}: {told})", proved=True)
-    still = f"An index does not help: with {trial.hint} the target reads {after.read:,.0f} rows."
+        return replace(
+            finding, remedy=f"{remedy.lasting} (tried by the hint {remedy.hint}{whole}: {told})", proved=True
+        )
+    still = f"An index does not help: with {remedy.hint} the target reads {after.read:,.0f} rows."
     return replace(finding, remedy=f"{still} Compare the types and collations of what is compared.")
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from migverify.errors import UsageError
 from migverify.model import RunInfo, Side, StoredKind, Verdict
 from migverify.store.results import ResultStore, named_run
 from migverify.workload.plans.drift import PlanRecord, TableRecord
 from migverify.workload.plans.judge import JudgedPlans, PlanState
-from migverify.workload.plans.model import Harm, PlanFinding
+from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, TrialResult
 
 _RULE = "plans"
+_REFUSED = re.compile(r"\A(no plan of the \w+: (?:PREPARE|SHOW WARNINGS|\d+)).*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class StoredPlans:
     changed: str
     plans: Mapping[str, str]
     record: PlanRecord
+    trials: tuple[TrialResult, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object."""
@@ -37,7 +41,16 @@ class StoredPlans:
             "state": self.state.value, "findings": [one.as_json() for one in self.findings],
             "doubts": list(self.doubts), "changed": self.changed, "plans": dict(self.plans),
             "record": self.record.as_json(),
+            **({"trials": [one.as_json() for one in self.trials]} if self.trials else {}),
         }  # fmt: skip
+
+    def withheld(self) -> StoredPlans:
+        """Return it without what may hold values of the capture: conditions, and the words of a server's errors."""
+        findings = tuple(
+            replace(one, reason=one.reason.partition(" by ")[0]) if one.harm is Harm.PUSHDOWN_LOST else one
+            for one in self.findings
+        )
+        return replace(self, findings=findings, doubts=tuple(_REFUSED.sub(r"\1", one) for one in self.doubts))
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> StoredPlans:
@@ -56,7 +69,7 @@ class StoredPlans:
         return cls(
             str(body["digest"]), str(body["text"]), int(body["calls"]), body["seconds"], PlanState(body["state"]),
             findings, tuple(body["doubts"]), str(body["changed"]), dict(body["plans"]),
-            PlanRecord.from_json(body["record"]),
+            PlanRecord.from_json(body["record"]), tuple(map(TrialResult.from_json, body.get("trials", ()))),
         )  # fmt: skip
 
 
@@ -81,7 +94,7 @@ def add_plans(store: ResultStore, run_id: str, judged: JudgedPlans, record: Plan
     plans = judged.plans
     kept = StoredPlans(
         plans.digest, plans.text, plans.calls, plans.seconds, judged.state, judged.findings, judged.doubts,
-        judged.changed, dict(_texts(judged)), record,
+        judged.changed, dict(_texts(judged)), record, judged.trials,
     )  # fmt: skip
     store.add_window(run_id, _RULE, {"window": plans.digest, **kept.as_json()}, [])
 
@@ -104,23 +117,50 @@ def finish_plans(
 
 
 def plans_run(store: ResultStore, name: str) -> RunInfo:
-    """Return a finished run of plans; ``last`` is the newest one.
+    """Return a finished run of plans, or a replay that holds some; ``last`` is the newest run of plans.
 
     Raises UsageError: there is none, or it is of another kind.
     """
+    if name != "last":
+        info = store.load_run(name)
+        if info.kind is StoredKind.REPLAY and any(stored_plans(store, info.run_id)):
+            return info
     return named_run(store, name, StoredKind.PLANS, suits=lambda run: run.finished is not None)
 
 
+def baseline_run(store: ResultStore, name: str) -> RunInfo | None:
+    """Return the run that plans are compared with; None where ``last`` names none, as no plans were kept yet.
+
+    Raises UsageError: there is no such run, or it is of another kind.
+    """
+    try:
+        return plans_run(store, name)
+    except UsageError:
+        if name != "last":
+            raise
+        return None
+
+
 def stored_plans(store: ResultStore, run_id: str) -> Iterator[StoredPlans]:
-    """Yield the digests of a run, in the order of their hashes."""
-    return map(StoredPlans.from_json, store.windows(run_id, _RULE))
+    """Yield the digests of a run, in the order of their hashes; a replay has those that were explained behind it."""
+    return (StoredPlans.from_json(body) for body in store.windows(run_id, _RULE) if body["window"])
 
 
-def record_of(judged: JudgedPlans, version: str, tables: Mapping[str, TableRecord]) -> PlanRecord:
+def note_not_asked(store: ResultStore, run_id: str, reason: str) -> None:
+    """Keep why the plans of a replay's digests are not known."""
+    store.add_window(run_id, _RULE, {"window": "", "state": "not asked", "reason": reason}, [])
+
+
+def not_asked(store: ResultStore, run_id: str) -> str:
+    """Return why the plans of a replay's digests are not known, empty where nothing says so."""
+    return next((str(body["reason"]) for body in store.windows(run_id, _RULE) if not body["window"]), "")
+
+
+def record_of(plans: DigestPlans, version: str, tables: Mapping[str, TableRecord]) -> PlanRecord:
     """Return what a later run compares with."""
     shapes: dict[str, float] = {}
-    for sample in judged.plans.samples:
+    for sample in plans.samples:
         answer = sample.plans.get(Side.TARGET)
         if answer is not None and answer.plan is not None:
             shapes[answer.plan.shape] = max(answer.plan.read, shapes.get(answer.plan.shape, 0.0))
-    return PlanRecord(judged.plans.digest, version, shapes, dict(tables))
+    return PlanRecord(plans.digest, version, shapes, dict(tables))

@@ -124,6 +124,11 @@ class ReplayVerdict:
     digests: tuple[DigestVerdict, ...] = ()
     coverage: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def slower(self) -> frozenset[str]:
+        """The digests that the target answers more slowly for certain."""
+        return frozenset(one.digest for one in self.digests if one.shifts)
+
 
 WEIGHTS = (
     "blocker", "review", "noise", "undecided", "unjudged", "assumed", "shallow", "waived", "metadata", "info", "none",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from migverify.cli import workload_replay
+from migverify.cli.main import run as run_command
 from migverify.cli.workload_replay_setup import ReplaySetup, set_up
 from migverify.config import ServiceLevel, load_config
 from migverify.errors import ConfigError, UsageError
@@ -44,6 +45,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "m.yaml"
     path.write_text(CONFIG)
     return path
+
+
+def test_plans_are_compared_and_need_both_sides(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["workload", "replay", "c", "-c", str(config), "--plans", "--target-only"]) == 2
+    assert "Leave --target-only out" in capsys.readouterr().err
 
 
 def test_options_are_those_of_the_configuration_unless_said(config: Path) -> None:

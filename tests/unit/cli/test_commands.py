@@ -96,6 +96,14 @@ def test_the_shell_completes_commands_and_options(
         return capsys.readouterr().out.split()
 
     assert "runbook" in completed("migverify r")
-    assert set(completed("migverify guard ")) == {"settings", "schema", "ids", "monitors", "capacity", "hotspots"}
+    assert set(completed("migverify guard ")) == {
+        "settings",
+        "schema",
+        "ids",
+        "monitors",
+        "capacity",
+        "hotspots",
+        "plans",
+    }
     assert "--resume" in completed("migverify tables verify --re")
     assert "--interval" in completed("migverify workload capture --poll --int")

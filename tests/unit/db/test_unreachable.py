@@ -45,7 +45,7 @@ CONNECTING = {
     "check": "check", "guard settings": "guard settings", "guard ids": "guard ids", "guard schema": "guard schema",
     "guard schema --snapshot": "guard schema --snapshot", "guard schema --watch": "guard schema --baseline last",
     "guard monitors": "guard monitors --sql", "guard capacity": "guard capacity",
-    "guard hotspots": "guard hotspots",
+    "guard hotspots": "guard hotspots", "guard plans": "guard plans --capture captures/one",
     "report": "report last --store {store}",
 }  # fmt: skip
 """Command -> arguments with which it asks a server, a store or a broker."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from migverify.workload.plans.model import (
     QueryPlan,
     SamplePlans,
     TableAccess,
+    TrialResult,
 )
 from migverify.workload.plans.store import add_plans, finish_plans, plans_run, start_plans, stored_plans
 
@@ -81,6 +83,22 @@ def test_a_run_says_no_more_than_its_digests(store: ResultStore) -> None:
     assert read_report(store, run_of(store, judged("a"), verdict=None)).verdict is Verdict.INCONCLUSIVE
     assert read_report(store, run_of(store, judged("a", HURTS))).verdict is Verdict.MISMATCH
     assert read_report(store, run_of(store)).verdict is Verdict.INCONCLUSIVE
+
+
+def test_what_was_tried_on_a_clone_is_shown_with_its_figures(store: ResultStore) -> None:
+    """Also for a digest that is not known: ANALYZE is a remedy, too."""
+    trial = TrialResult("ALTER TABLE t ADD INDEX c (code)", "drill-3", (10_000.0, 12.0), (8_000, 400), (30, 30), True)
+    tried = replace(judged("a", HURTS), trials=(trial,))
+    run_id = run_of(store, tried, judged("b"), verdict=Verdict.MISMATCH)
+    data = read_report(store, run_id)
+    shown = "tried on clone drill-3: rows 10,000 -> 12, p50 8.0 ms -> 0.4 ms in 30 and 30 calls"
+    for form in (Format.TEXT, Format.HTML):
+        text = render(data, form).replace("&gt;", ">")
+        assert shown in text
+        assert "ALTER TABLE t ADD INDEX c (code)" in text
+    assert data.document["digests"][0]["trials"][0]["rows"] == [10_000.0, 12.0]
+    assert "trials" not in data.document["digests"][1]
+    assert [one.trials for one in stored_plans(store, run_id)] == [(trial,), ()]
 
 
 def test_what_is_stored_is_read_again(store: ResultStore) -> None:

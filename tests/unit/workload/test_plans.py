@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import ReadError
-from migverify.model import IndexDef, Side, Verdict
+from migverify.model import Endpoint, Flavor, IndexDef, Side, Verdict
 from migverify.sql.lexer import DEFAULT, Modes
 from migverify.workload.meaning import Meanings
 from migverify.workload.plans import mysql, tidb
 from migverify.workload.plans.choose import choose
+from migverify.workload.plans.clone_change import CloneChange, TrialClone, new_index, shown_index
 from migverify.workload.plans.drift import PlanRecord, TableRecord, drift
-from migverify.workload.plans.judge import JudgedPlans, PlanState, judge_plans, plans_verdict, reasons, with_drift
+from migverify.workload.plans.judge import (
+    JudgedPlans,
+    PlanLimits,
+    PlanState,
+    judge_plans,
+    plans_verdict,
+    reasons,
+    with_drift,
+)
 from migverify.workload.plans.model import (
+    TRIED,
     AccessPath,
     DigestPlans,
     Harm,
@@ -30,11 +41,16 @@ from migverify.workload.plans.model import (
     RootFilter,
     SamplePlans,
     TableAccess,
+    TrialResult,
 )
+from migverify.workload.plans.read import Explainer
 from migverify.workload.plans.remedy import hinted, with_remedies
 from migverify.workload.plans.statistics import TableStatistics, TargetTables
-from migverify.workload.replay.model import Call
+from migverify.workload.plans.trial import RemedyTrials
+from migverify.workload.replay.clone import CloneMark, Identity
+from migverify.workload.replay.model import Answer, Call
 from migverify.workload.replay.runfile import RunFile, RunFileWriter
+from migverify.workload.replay.safety import ReplayEndpoints
 from migverify.workload.state import SessionState
 
 NAMES = {"o": ("shop", "orders"), "c": ("shop", "customers")}
@@ -326,7 +342,9 @@ def test_a_change_hurts_only_where_more_is_read() -> None:
 # --- remedies -----------------------------------------------------------------------------------------------------
 
 
-def tried(sql: bytes, after: QueryPlan, tables: TargetTables = TABLES) -> tuple[PlanFinding, list[bytes]]:
+def tried(
+    sql: bytes, after: QueryPlan, tables: TargetTables = TABLES, source: IndexDef | None = None
+) -> tuple[PlanFinding, list[bytes]]:
     sides = {Side.SOURCE: PlanAnswer(LOOKUP), Side.TARGET: PlanAnswer(WHOLE)}
     plans = DigestPlans("d" * 64, "SELECT ?", "shop", ("orders",), 10, 1.0, (SamplePlans("x.log:1", sql, sides),))
     texts: list[bytes] = []
@@ -335,9 +353,9 @@ def tried(sql: bytes, after: QueryPlan, tables: TargetTables = TABLES) -> tuple[
         texts.append(text)
         return after
 
-    source = {("shop", "orders"): {"by_code": index("code", "made")}}
+    indexes = {("shop", "orders"): {"by_code": source or replace(index("code", "made"), name="by_code")}}
     found = with_remedies(
-        judge_plans(plans, NAMES, tables), NAMES, source, tables.indexes, explained, [DEFAULT]
+        judge_plans(plans, NAMES, tables), NAMES, indexes, tables.indexes, explained, [DEFAULT]
     )  # fmt: skip
     return found.findings[0], texts
 
@@ -362,11 +380,49 @@ def test_an_index_that_is_missing_is_tried_as_one_that_nobody_made() -> None:
 
 
 def test_an_invisible_index_is_made_visible() -> None:
-    hidden = {("shop", "orders"): {"by_code": index("code", visible=False)}}
+    hidden = {("shop", "orders"): {"by_code": replace(index("code", visible=False), name="by_code")}}
     found, texts = tried(READ, LOOKUP, TargetTables(TABLES.statistics, hidden))
     assert texts[0].startswith(b"SELECT /*+ HYPO_INDEX(`orders`, migverify_try, `code`) */")
     assert "invisible on the target" in found.reason
     assert found.remedy.startswith("ALTER TABLE `shop`.`orders` ALTER INDEX `by_code` VISIBLE (tried")
+
+
+WITHOUT = TargetTables(TABLES.statistics, {("shop", "orders"): {"primary": ID}})
+
+
+@pytest.mark.parametrize(
+    ("source", "statement"),
+    [
+        (IndexDef("by_code", False, ("made", "code"), (None, 10)), "ADD INDEX `by_code` (`made`, `code`(10)) (tried"),
+        (IndexDef("by_code", True, ("code", "made"), (None, None)),
+         "ADD UNIQUE INDEX `by_code` (`code`, `made`) (tried"),
+        (IndexDef("by_code", False, ("code", "made"), (None, None), descending=(False, True)),
+         "ADD INDEX `by_code` (`code`, `made` DESC) (tried"),
+        (IndexDef("by_code", False, ("code",), (None,), visible=False),
+         "ADD INDEX `by_code` (`code`) INVISIBLE (tried"),
+        (IndexDef("by_code", False, ("a", None), (None, None), expressions=(None, "lower(`code`)")),
+         "ADD INDEX `by_code` (`a`, (lower(`code`))) (not tried: no hint"),
+        (IndexDef("by_code", False, (None,), (None,), expressions=(r"json_extract(`a`,_utf8mb4\'$.x\')",)),
+         "ADD INDEX `by_code` ((json_extract(`a`,_utf8mb4'$.x'))) (not tried"),
+    ],
+)  # fmt: skip
+def test_an_index_is_made_as_the_source_has_it(source: IndexDef, statement: str) -> None:
+    """Prefixes, order, direction, expressions, uniqueness and visibility: another index would be another remedy."""
+    found, _ = tried(READ, LOOKUP, WITHOUT, source)
+    assert found.remedy.startswith(f"ALTER TABLE `shop`.`orders` {statement}")
+    assert found.proved is ("not tried" not in statement)
+
+
+def test_a_prefix_is_no_part_of_the_hint_and_that_is_said() -> None:
+    found, texts = tried(READ, LOOKUP, WITHOUT, IndexDef("by_code", False, ("code",), (8,)))
+    assert b"HYPO_INDEX(`orders`, migverify_try, `code`)" in texts[0]
+    assert "on whole columns: 50,000 rows become 5" in found.remedy
+
+
+def test_an_index_of_words_is_left_to_the_user() -> None:
+    found, texts = tried(READ, LOOKUP, WITHOUT, IndexDef("by_code", False, (None,), (None,), kind="FULLTEXT"))
+    assert (texts, found.proved) == ([], False)
+    assert found.remedy == "Create index by_code of shop.orders on the target as on the source."
 
 
 def test_a_hint_that_does_not_help_says_so() -> None:
@@ -427,3 +483,195 @@ def test_a_digest_that_comes_under_several_modes_is_one(tmp_path: Path) -> None:
     writer.end_session("s")
     with writer.close() as run:
         assert [one.calls for one in choose(run, 3)] == [2]
+
+
+# --- asking -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FakeWire:
+    """Answers every statement with the plan of no table."""
+
+    flavor: Flavor
+    closed: str = ""
+
+    def command(self, sql: bytes) -> Answer:
+        body = b'[{"id": "Dual_1"}]' if self.flavor is Flavor.TIDB else b'{"query_block": {"select_id": 1}}'
+        return Answer(rows=((body,),) if sql.startswith(b"EXPLAIN") else ())
+
+    def close(self) -> None:
+        self.closed = "closed"
+
+
+def test_sessions_are_kept_where_reads_and_writes_alternate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is read-only refuses to explain a write: there is one of each kind, and none is opened twice."""
+    opened: list[FakeWire] = []
+
+    def open_wire(endpoint: Endpoint, *_: object) -> FakeWire:
+        opened.append(FakeWire(Flavor.TIDB if endpoint.name == "target" else Flavor.MYSQL))
+        return opened[-1]
+
+    monkeypatch.setattr("migverify.workload.plans.read.open_wire", open_wire)
+    sides = {side: Endpoint(side.value, "h", 1, "u") for side in Side}
+    explainer = Explainer(ReplayEndpoints(sides))
+    for number in range(6):
+        sql = b"UPDATE o SET a = 1" if number % 2 else b"SELECT a FROM o"
+        found = explainer.explain(Call("s", number, sql, "d", SessionState(database="shop")))
+        assert not any(one.reason for one in found.plans.values())
+    assert len(opened) == 4
+    opened[0].closed = "connection lost"
+    explainer.explain(Call("s", 9, b"SELECT a FROM o", "d", SessionState(database="shop")))
+    assert len(opened) == 5
+    explainer.close()
+    assert all(one.closed for one in opened)
+
+
+def test_statistics_that_are_loaded_at_the_first_execution_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TiDB reads them when they are first wanted, and plans without them meanwhile: that plan says nothing."""
+    answers = [", stats:partial[code:unInitialized]"] * 2 + [""]
+
+    @dataclass
+    class Loading(FakeWire):
+        def command(self, sql: bytes) -> Answer:
+            if self.flavor is not Flavor.TIDB or not sql.startswith(b"EXPLAIN"):
+                return super().command(sql)
+            info = "keep order:false" + (answers.pop(0) if len(answers) > 1 else answers[0])
+            plan = operator("TableFullScan_5", "50000.00", seen="table:o", info=info, task="cop[tikv]")
+            return Answer(rows=((json.dumps([plan]).encode(),),))
+
+    monkeypatch.setattr("migverify.workload.plans.read._LOADING_SECONDS", 0)
+    monkeypatch.setattr("migverify.workload.plans.read.open_wire", lambda *_: Loading(Flavor.TIDB))
+    explainer = Explainer(ReplayEndpoints({Side.TARGET: Endpoint("target", "h", 1, "u")}))
+    plan = explainer.explain(Call("s", 1, b"SELECT a FROM o", "d", SessionState())).plans[Side.TARGET].plan
+    assert plan is not None
+    assert (plan.accesses[0].statistics, answers) == ("", [""])
+
+
+# --- trials -------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_says_what_it_measured_and_in_how_many_calls() -> None:
+    found = TrialResult("ALTER ...", "drill-3", (10_000.0, 12.0), (8_000, 400), (30, 28), helped=True)
+    assert str(found) == "tried on clone drill-3: rows 10,000 -> 12, p50 8.0 ms -> 0.4 ms in 30 and 28 calls"
+    assert str(replace(found, helped=False)).endswith("28 calls; it does not help")
+    refused = TrialResult("ALTER ...", "drill-3", reason="1142 denied")
+    assert str(refused) == "not tried on clone drill-3: 1142 denied"
+    for one in (found, refused):
+        assert TrialResult.from_json(json.loads(json.dumps(one.as_json()))) == one
+
+
+def test_what_a_trial_left_behind_is_a_doubt() -> None:
+    """A run without --try undoes nothing, and must not judge a plan that rests on it."""
+    left = {**TABLES.indexes[("shop", "orders")], TRIED: index("code")}
+    tables = TargetTables(TABLES.statistics, {**TABLES.indexes, ("shop", "orders"): left})
+    found = judged(sample(LOOKUP, LOOKUP), tables=tables)
+    assert (found.state, "workload plans --try" in found.doubts[0]) == (PlanState.UNKNOWN, True)
+
+
+def test_only_an_index_of_its_own_name_is_dropped() -> None:
+    """A record of the clone says what is undone by kind and names: no statement is taken from it."""
+    made = new_index("shop", "orders", IndexDef("by_code", False, ("code",), (8,), visible=False))
+    assert made is not None
+    assert made.made == "ALTER TABLE `shop`.`orders` ADD INDEX `migverify_trial` (`code`(8))"
+    assert made.undone == "ALTER TABLE `shop`.`orders` DROP INDEX `migverify_trial`"
+    assert replace(made, index="by_code").undone == made.undone
+    primary = new_index("shop", "orders", IndexDef("PRIMARY", True, ("id",), (None,)))
+    assert primary is not None
+    assert primary.made == "ALTER TABLE `shop`.`orders` ADD UNIQUE INDEX `migverify_trial` (`id`)"
+    assert new_index("shop", "orders", IndexDef("words", False, (None,), (None,), kind="FULLTEXT")) is None
+    shown = shown_index("shop", "orders", "by_code")
+    assert shown.undone == "ALTER TABLE `shop`.`orders` ALTER INDEX `by_code` INVISIBLE"
+
+
+class FakeClone:
+    """A clone that refuses some changes, and notes what is made and undone."""
+
+    mark = CloneMark("drill-3", Identity(Flavor.TIDB, "cluster 1", "h", 1), 0, 1, "m.clones")
+
+    def __init__(self, refuses: str = "") -> None:
+        self.refuses, self.log = refuses, list[str]()
+
+    @contextmanager
+    def changed(self, change: CloneChange) -> Iterator[None]:
+        if self.refuses and self.refuses in change.made:
+            raise ReadError("1142 denied")
+        self.log.append(change.made)
+        yield
+        self.log.append(change.undone)
+
+
+class FakeExplainer:
+    """Reads whole tables until an index is made, or hinted."""
+
+    def __init__(self, clone: FakeClone) -> None:
+        self.clone, self.texts = clone, list[bytes]()
+
+    def rows_read(self, call: Call, *, bindings: bool = True) -> float:
+        assert bindings is (b"/*+" not in call.sql)
+        made = any("INDEX" in one for one in self.clone.log) or b"/*+" in call.sql
+        return 12.0 if made else 10_000.0
+
+    def run(self, call: Call, *, bindings: bool = True) -> int:
+        assert bindings is (b"/*+" not in call.sql)
+        self.texts.append(call.sql)
+        return 8_000 if len(self.texts) <= 31 else 400
+
+
+def tried_on(
+    clone: FakeClone, sql: bytes = READ, tables: TargetTables = WITHOUT, findings: bool = True
+) -> tuple[JudgedPlans, FakeExplainer]:
+    sides = {Side.SOURCE: PlanAnswer(LOOKUP), Side.TARGET: PlanAnswer(WHOLE)}
+    plans = DigestPlans("d" * 64, "SELECT ?", "shop", ("orders",), 10, 1.0, (SamplePlans("x.log:1", sql, sides),))
+    judged = judge_plans(plans, NAMES, tables)
+    assert bool(judged.findings) is findings
+    call = Call("s", 1, sql, "d" * 64, SessionState(database="shop"))
+    explainer = FakeExplainer(clone)
+    source = {("shop", "orders"): {"by_code": replace(index("code"), name="by_code")}}
+    trials = RemedyTrials(cast(TrialClone, clone), lambda _digest, most: [call] * most)
+    found = trials.tried(judged, [call], cast(Explainer, explainer), NAMES, source, tables, PlanLimits())
+    return found, explainer
+
+
+def test_a_remedy_is_measured_before_and_after_and_undone() -> None:
+    clone = FakeClone()
+    found, explainer = tried_on(clone)
+    (trial,) = found.trials
+    assert (trial.rows, trial.p50[0], trial.calls, trial.helped) == ((10_000.0, 12.0), 8_000, (30, 30), True)
+    assert [one.partition("`orders` ")[2] for one in clone.log] == [
+        "ADD INDEX `migverify_trial` (`code`)", "DROP INDEX `migverify_trial`",
+    ]  # fmt: skip
+    assert found.findings[0].proved
+    assert len(explainer.texts) == 62  # 30 that count on each side, and one that does not
+
+
+def test_a_binding_is_tried_by_its_hint_and_changes_nothing() -> None:
+    clone = FakeClone()
+    found, _ = tried_on(clone, tables=TABLES)
+    assert (found.trials[0].rows, clone.log) == ((10_000.0, 12.0), [])
+    assert "CREATE GLOBAL BINDING" in found.trials[0].remedy
+
+
+def test_what_a_clone_refuses_or_what_writes_is_said() -> None:
+    refused, _ = tried_on(FakeClone("ADD INDEX"))
+    assert (refused.trials[0].rows, refused.trials[0].reason) == (None, "1142 denied")
+    clone = FakeClone()
+    writes, explainer = tried_on(clone, b"UPDATE orders o SET n = 1 WHERE code = 'k'")
+    assert "only what reads is run" in writes.trials[0].reason
+    assert (clone.log, explainer.texts) == ([], [])
+
+
+def test_statistics_are_taken_where_there_are_none_and_never_over_old_ones() -> None:
+    """Old ones could not be put back."""
+
+    def tables(known: TableStatistics | None) -> TargetTables:
+        return TargetTables({} if known is None else {("shop", "orders"): known}, TABLES.indexes)
+
+    for known in (None, replace(FRESH, health=None)):
+        clone = FakeClone()
+        found, _ = tried_on(clone, tables=tables(known), findings=False)
+        assert clone.log == ["ANALYZE TABLE `shop`.`orders`", "DROP STATS `shop`.`orders`"]
+        assert found.trials[0].rows is not None
+    clone = FakeClone()
+    found, _ = tried_on(clone, tables=tables(replace(FRESH, health=10)), findings=False)
+    assert (clone.log, found.trials[0].rows) == ([], None)
+    assert "cannot put back" in found.trials[0].reason

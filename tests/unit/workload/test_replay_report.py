@@ -24,6 +24,10 @@ from migverify.report.replay_view import WEIGHT_WORDS, replay_report
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.workload.model import Parameter
+from migverify.workload.plans.drift import PlanRecord
+from migverify.workload.plans.judge import JudgedPlans
+from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding
+from migverify.workload.plans.store import add_plans, note_not_asked
 from migverify.workload.replay.model import Answer, Call, Captured, Judgement, Observation
 from migverify.workload.replay.nightly import Capture, Night, captures, nights, pending, record, trend
 from migverify.workload.replay.render import example
@@ -120,6 +124,40 @@ def test_values_are_withheld_unless_requested(store: ResultStore) -> None:
         assert SECRET not in render(withheld, form), form
         assert (SECRET in render(shown, form)) == (form is not Format.PROMETHEUS), form
         assert SECRET not in render(never, form), form
+
+
+def slower() -> ReplayTally:
+    tally, fine = ReplayTally(), answer([column("id", INT)], [(b"1",)])
+    for _ in range(200):
+        one = judged("SELECT id FROM t WHERE code = 5", fine, fine)
+        tally.add(replace(one, source_latency=1_000, target_latency=90_000))
+    return tally
+
+
+def test_a_digest_that_is_slower_shows_its_plans_beside(store: ResultStore) -> None:
+    """What is found in a plan is no part of the verdict, and holds no value of the capture."""
+    run = written(store, slower())
+    (digest,) = (one.tally.digest for one in read_digests(store, run))
+    before = report(store, run)
+    assert "plans" not in before.document["digests"][0]
+    scan = PlanFinding(Harm.FULL_SCAN, "t", "the target reads whole table t", "ALTER TABLE t ADD INDEX c (code)")
+    lost = PlanFinding(Harm.PUSHDOWN_LOST, "", f"9 rows come to TiDB to be filtered there by f({SECRET})")
+    plans = DigestPlans(digest, "SELECT", "shop", ("t",), 200, 1.0)
+    doubt = f"no plan of the source: 1064 near {SECRET}"
+    add_plans(store, run, JudgedPlans(plans, (scan, lost), (doubt,)), PlanRecord(digest, "8.5.0"))
+    note_not_asked(store, run, "target: gone away")
+    data, shown = report(store, run), report(store, run, values=True)
+    assert (data.verdict, data.exit_code) == (before.verdict, before.exit_code)
+    text = render(data, Format.TEXT)
+    assert "p50 by" in text
+    assert "plan: full scan: the target reads whole table t; pushdown lost: 9 rows come to TiDB" in text
+    assert "no plan of the source: 1064" in text
+    assert "ALTER TABLE t ADD INDEX c (code)" in render(data, Format.HTML)
+    assert "target: gone away" in text
+    assert json.loads(render(data, Format.JSON))["digests"][0]["plans"]["findings"][0]["harm"] == "full scan"
+    for form in (Format.TEXT, Format.JSON, Format.HTML):
+        assert SECRET not in render(data, form)
+        assert SECRET in render(shown, form)
 
 
 def test_each_form_says_the_verdict_and_names_the_digests(store: ResultStore) -> None:

@@ -152,6 +152,18 @@ def test_a_shift_needs_certainty_and_the_floor() -> None:
     assert not shifts(Histogram(), slow, confidence=0.9, floor=0)
 
 
+def test_a_first_execution_and_a_pause_are_not_slower() -> None:
+    """One call that loads what others find, and a pause that holds up a few of thousands (garbage collection)."""
+    fast = [1_000 + n % 100 for n in range(4_000)]
+    first, pause = [3_000_000, *fast[1:]], [*fast[:2_000], *[400_000] * 20, *fast[2_020:]]
+    for calls in (first[:300], first, pause):
+        assert not shifts(histogram(*fast), histogram(*calls), confidence=0.99, floor=5_000)
+    pauses = [400_000 if n % 20 == 0 else one for n, one in enumerate(fast)]
+    assert [one.quantile for one in shifts(histogram(*fast), histogram(*pauses), confidence=0.99, floor=5_000)] == [
+        0.99
+    ]
+
+
 def digest_tally(same: int, different: int, repeated: int = 0, noisy: int = 0) -> DigestTally:
     tally = DigestTally("d")
     for number, state in ((same, Judgement.SAME), (different, Judgement.DIFFERENT)):
