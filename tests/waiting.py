@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a condition that never held fails the test: no duration that anything is compared with."""
 
 

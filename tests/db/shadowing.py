@@ -38,11 +38,15 @@ class LiveSides:
     _stopped: threading.Event = field(default_factory=threading.Event)
     _written: queue.Queue[tuple[float, str] | None] = field(default_factory=queue.Queue)
     errors: list[BaseException] = field(default_factory=list)
+    threads: list[threading.Thread] = field(default_factory=list)
+    reads: int = 0
 
     def write(self, sql: str) -> None:
-        """Write on the source; the target follows."""
+        """Write on the source; the target follows, and notes how far it is as a replicator does."""
         self.source.run(sql)
+        end = self.source.end()
         self._written.put((time.monotonic() + self.lag, sql))
+        self._written.put((0.0, f"REPLACE INTO {self.name}.checkpoint VALUES ('follower', '{end.file}', {end.offset})"))
 
     def follow(self) -> None:
         """Apply what was written, in its order, each change when its time has come."""
@@ -50,7 +54,6 @@ class LiveSides:
             while (item := self._written.get()) is not None:
                 self._stopped.wait(max(0.0, item[0] - time.monotonic()))
                 cursor.execute(item[1])
-                session.commit()
 
     def load(self, client: pymysql.connections.Connection[Any], seed: int) -> None:
         """Read as an application does until stopped."""
@@ -60,6 +63,7 @@ class LiveSides:
                 cursor.execute(f"SELECT id, v, note FROM t WHERE id = {chance.randint(1, ROWS)}")
                 cursor.execute("SELECT COUNT(*) FROM t WHERE id > 0")
                 cursor.execute(f"SELECT id, v FROM t WHERE v >= {chance.randint(0, 9)} ORDER BY id LIMIT 5")
+                self.reads += 3
 
     def writes(self, seed: int) -> None:
         """Write as an application does until stopped."""
@@ -71,6 +75,11 @@ class LiveSides:
         """Let all threads end."""
         self._stopped.set()
         self._written.put(None)
+
+    def join(self) -> None:
+        """Wait until all threads have ended."""
+        for thread in self.threads:
+            thread.join()
 
     def guarded(self, work: Callable[[], None]) -> None:
         """Run the work of a thread, and keep what ends it."""
@@ -90,38 +99,37 @@ def live_sides(source: SourceServer, target: LabServer, *, writes: bool = True) 
         f"CREATE TABLE {sides.name}.t (id INT PRIMARY KEY, v INT NOT NULL, note VARCHAR(30) NOT NULL)",
         f"INSERT INTO {sides.name}.t VALUES {rows}",
     ]
+    checkpoint = f"CREATE TABLE {sides.name}.checkpoint (name VARCHAR(20) PRIMARY KEY, file VARCHAR(60), offset BIGINT)"
     with connect(target) as session, session.cursor() as cursor:
-        for sql in made:
+        for sql in (*made, checkpoint):
             cursor.execute(sql)
-        session.commit()
     source.run(*made)
     client = pymysql.connect(host="127.0.0.1", port=source.server.port, user="root", database=sides.name,
                              autocommit=True, ssl_disabled=True)  # fmt: skip
     works: list[Callable[[], None]] = [sides.follow, lambda: sides.load(client, 1)]
     works += [lambda: sides.writes(2)] if writes else []
-    threads = [threading.Thread(target=sides.guarded, args=(work,)) for work in works]
+    sides.threads = [threading.Thread(target=sides.guarded, args=(work,)) for work in works]
     with closing(client):
-        for thread in threads:
+        for thread in sides.threads:
             thread.start()
         try:
             yield sides
         finally:
             sides.stop()
-            for thread in threads:
-                thread.join()
+            sides.join()
             with connect(target) as session, session.cursor() as cursor:
                 cursor.execute(f"DROP DATABASE {sides.name}")
     assert not sides.errors
 
 
-def write_config(folder: Path, sides: LiveSides, **shadow: Any) -> Path:
+def write_config(folder: Path, sides: LiveSides, *, watch: str = "settle_seconds: 1", **shadow: Any) -> Path:
     """Write a configuration of both sides."""
     path = folder / "migverify.yaml"
     settings = {"max_lag": 0, "target_seconds": 0, **shadow}
     path.write_text(
         f"source: {{url: 'mysql://root@127.0.0.1:{sides.source.server.port}'}}\n"
         f"target: {{url: 'tidb://root@{sides.target.host}:{sides.target.port}'}}\n"
-        f"tables: {{include: ['{sides.name}.*']}}\nwatch: {{settle_seconds: 1, delay: 0.2}}\n"
+        f"tables: {{include: ['{sides.name}.*']}}\nwatch: {{{watch}, delay: 0.2}}\n"
         f"report: {{values: true}}\nworkload: {{shadow: {json.dumps(settings)}}}\n"
     )
     return path

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,10 @@ from typing import Any
 import pytest
 
 from migverify_lab.servers import LabServers
+from migverify_lab.session import connect
 from tests.db.binlog_server import SourceServer, binlog_server
 from tests.db.shadowing import LOGS, LiveSides, Shadowing, live_sides, write_config
+from tests.db.watching import migverify
 
 pytestmark = pytest.mark.db
 
@@ -32,17 +37,93 @@ def own(status: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in status["digests"] if "FROM `t`" in one["text"]]
 
 
+def each_has(status: dict[str, Any], same: int) -> bool:
+    return len(own(status)) == 3 and all(one["same"] >= same for one in own(status))
+
+
+def checkpoint(live: LiveSides) -> str:
+    return f"applied: checkpoint, checkpoint: {live.name}.checkpoint"
+
+
 @pytest.mark.parametrize("log", ["slow.log", "general.log"])
 def test_reads_of_a_sound_target_match_while_rows_are_written(
     live: LiveSides, source: SourceServer, tmp_path: Path, log: str
 ) -> None:
-    config = write_config(tmp_path, live)
-    shadow = Shadowing(config, source.data / log)
-    status = shadow.wait_for(
-        lambda now: len(own(now)) == 3 and all(one["same"] >= 40 for one in own(now)), "40 reads of each digest"
-    )
-    assert all(line["verdict"] != "MISMATCH" for line in shadow.lines), status
+    shadow = Shadowing(write_config(tmp_path, live), source.data / log)
+    shadow.wait_for(lambda now: each_has(now, 40), "40 reads of each digest")
+    assert all(line["verdict"] != "MISMATCH" for line in shadow.lines)
     code, last = shadow.end()
     assert code == 130
     assert {one["different"] for one in own(last)} == {0}
     assert last["hours"][0]["left"]["write"] > 0
+
+
+def test_a_planted_difference_is_found_with_its_digest_and_hour(
+    live: LiveSides, source: SourceServer, pair: LabServers, tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, live, watch=checkpoint(live))
+    shadow = Shadowing(config, source.data / "slow.log", "--metrics-file", str(tmp_path / "shadow.prom"))
+    shadow.wait_for(lambda now: each_has(now, 5) and now["replication_lag"] is not None, "reads of each digest")
+    with connect(pair.target, live.name) as session, session.cursor() as cursor:
+        cursor.execute("UPDATE t SET note = 'planted' WHERE id <= 10")
+    status = shadow.wait_for(lambda now: now["verdict"] == "MISMATCH", "the difference")
+    (wrong,) = [one for one in own(status) if one["verdict"] == "MISMATCH"]
+    assert wrong["text"] == "SELECT `id` , `v` , `note` FROM `t` WHERE `id` = ?"
+    assert wrong["mismatch_hours"] == [status["hours"][0]["hour"]]
+    assert 'migverify_shadow_digest_verdict{digest="' + wrong["digest"][:16] in (tmp_path / "shadow.prom").read_text()
+    code, last = shadow.end()
+    assert (code, last["verdict"]) == (130, "MISMATCH")
+    code, out, _ = migverify("report", last["run_id"], "--config", str(config), "--format", "json")
+    assert code == 1
+    assert wrong["digest"] in out
+    assert "planted" in out
+
+
+def test_killed_and_resumed_it_counts_each_read_once(live: LiveSides, source: SourceServer, tmp_path: Path) -> None:
+    config = write_config(tmp_path, live)
+    shadow = Shadowing(config, source.data / "general.log")
+    for _ in range(2):
+        shadow.wait_for(lambda now: each_has(now, 10), "reads of each digest")
+        os.kill(shadow.process.pid, signal.SIGKILL)
+        shadow.process.wait()
+        shadow = Shadowing(config, source.data / "general.log", "--resume", "last")
+    shadow.wait_for(lambda now: each_has(now, 40), "reads of each digest")
+    live.stop()
+    live.join()
+    status = shadow.wait_for(lambda now: not now["lag"] and not now["pending"] and not now["unread"], "the end")
+    shadow.end()
+    assert live.reads > 120
+    begun = sum(one["left"].get("before the start", 0) for one in status["hours"])
+    asked = sum(one["reads"] for one in own(status))
+    assert live.reads - begun <= asked <= live.reads
+
+
+def test_a_rotated_log_is_read_to_its_end(live: LiveSides, source: SourceServer, tmp_path: Path) -> None:
+    log = source.data / "slow.log"
+    shadow = Shadowing(write_config(tmp_path, live), log)
+    shadow.wait_for(lambda now: each_has(now, 10), "reads of each digest")
+    log.rename(source.data / "slow.log.1")
+    source.run("FLUSH SLOW LOGS")
+    status = shadow.wait_for(lambda now: each_has(now, 60), "reads of the new log")
+    shadow.end()
+    assert not any(one["gaps"] or one["unreadable"] for one in status["hours"])
+
+
+def test_a_rate_is_kept_and_what_falls_behind_is_said(live: LiveSides, source: SourceServer, tmp_path: Path) -> None:
+    shadow = Shadowing(write_config(tmp_path, live, rate=5, max_lag=2), source.data / "slow.log")
+    status = shadow.wait_for(lambda now: sum(one["unasked"] for one in own(now)) > 20, "reads that are not asked")
+    _, last = shadow.end()
+    assert last["verdict"] == "INCONCLUSIVE"
+    reasons = json.dumps([one["reasons"] for one in own(status)])
+    assert "more than 2 s behind the log (rate limit)" in reasons
+    assert max(line["rate"] for line in shadow.lines) <= 10
+
+
+def test_the_whole_log_once(live: LiveSides, source: SourceServer, tmp_path: Path) -> None:
+    live.stop()
+    live.join()
+    config = write_config(tmp_path, live)
+    code, last = Shadowing(config, source.data / "general.log", "--once", "--share", "0.2").end(None)
+    assert code == {"MATCH": 0, "MISMATCH": 1, "INCONCLUSIVE": 3}[last["verdict"]]
+    assert last["final"]
+    assert not last["pending"]

@@ -72,7 +72,7 @@ class PendingRead:
             "state": state, "captured": captured, "start": call.start, "end": call.end, "clock": call.clock,
             "parameters": parameters, "user": call.user, "origin": call.origin, "command": call.command,
             "assumed": list(call.assumed), "note": call.note, "flags": planned.flags, "began": planned.start,
-            "hour": self.hour, "judged": pack(self.judged), "found": self.found, "reads": self.finding.reads,
+            "hour": self.hour, "judged": pack(self.judged), "found": self.found,
             "digest": planned.meaning.digest, "text": planned.meaning.text,
         })  # fmt: skip
 
@@ -90,7 +90,7 @@ def kept_read(number: int, body: Mapping[str, Any], meaning: Meaning) -> Pending
     meaning = replace(meaning, digest=body["digest"], text=body["text"])  # those of the statement as it was logged
     planned = PlannedCall(number, call, meaning, "", body["flags"], 0, 0, body["began"], body["began"])
     judged = unpack(body["judged"], f"difference {number} of the shadow file")
-    return PendingRead(number, planned, body["hour"], judged, Finding(reads=body["reads"]), body["found"], 0.0)
+    return PendingRead(number, planned, body["hour"], judged, Finding(), body["found"], 0.0)
 
 
 @dataclass(slots=True)
@@ -110,6 +110,8 @@ class AskedAgain:
     ----------
     witness
         When the source was not yet changed as the target is known to be now.
+    source_moved
+        When the source last was not yet changed as it is known to be since.
     unknown
         Why it is not known what the target has applied; empty while it is.
     """
@@ -118,6 +120,7 @@ class AskedAgain:
     patience: float
     proof: bool = True
     witness: float = 0.0
+    source_moved: float = 0.0
     pending: dict[int, PendingRead] = field(default_factory=dict)
     changed: set[int] = field(default_factory=set)
     unknown: str = ""
@@ -171,6 +174,7 @@ class AskedAgain:
             return None
         equal = judged.state is Judgement.SAME or _target_look(asked) in one.sources
         one = self._seen(one, asked, now)
+        self.source_moved = max(self.source_moved, one.source_moved)
         applied = self._has_applied(one, now, reached)
         finding = advance(one.finding, Read(asked.look, equal=equal, applied_past=applied), _CRITERIA)
         if finding.state is LiveState.CONVERGED:
@@ -207,8 +211,7 @@ class AskedAgain:
             return False
         if self.proof or self.witness > one.moved:
             return True
-        others = max((other.source_moved for other in self.pending.values()), default=0.0)
-        return now - one.moved >= self.patience and others <= one.moved
+        return now - one.moved >= self.patience and self.source_moved <= one.moved
 
     def changes(self) -> Iterator[tuple[int, str | None]]:
         """Yield what is to be committed: the reads that are new or changed, None for those that are decided."""

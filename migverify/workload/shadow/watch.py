@@ -178,9 +178,6 @@ class ShadowWatch:
         now = self.clock()
         for one in asked:
             turn.outcomes += self._outcome(one, now)
-        if any(one.needs is None for one in self.again.pending.values()):
-            self.again.mark(self.progress.mark())
-        self.again.unknown = self.progress.why
 
     def _outcome(self, asked: AskedRead, now: float) -> Iterator[tuple[int, JudgedCall]]:
         """Yield hour and outcome of a read that is decided."""
@@ -280,11 +277,14 @@ class ShadowWatch:
         self._away_pause = min(_AWAY[1], 2 * self._away_pause)
 
     def _ask_progress(self, now: float) -> None:
-        if self.again.pending or now - self._asked_at >= _ASK_PROGRESS:
-            if not self.again.pending and self.progress.applied.proof:
-                self.progress.mark()
-            self.progress.ask()
-            self._asked_at = now
+        """Ask how far the target is; what differed before this moment needs what the source has by now."""
+        pending = self.again.pending.values()
+        if not pending and now - self._asked_at < _ASK_PROGRESS:
+            return
+        if any(one.needs is None for one in pending) or (not pending and self.progress.applied.proof):
+            self.again.mark(self.progress.mark())
+        self.progress.ask()
+        self._asked_at, self.again.unknown = now, self.progress.why
 
     # --- what is kept ------------------------------------------------------------------------------------
 
