@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from migverify_lab.session import connect
 from tests.db.binlog_server import SourceServer, binlog_server
 from tests.db.shadowing import LOGS, LiveSides, Shadowing, live_sides, write_config
 from tests.db.watching import migverify
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.db
 
@@ -79,23 +81,37 @@ def test_a_planted_difference_is_found_with_its_digest_and_hour(
     assert "planted" in out
 
 
-def test_killed_and_resumed_it_counts_each_read_once(live: LiveSides, source: SourceServer, tmp_path: Path) -> None:
-    config = write_config(tmp_path, live)
-    shadow = Shadowing(config, source.data / "general.log")
-    for _ in range(2):
-        shadow.wait_for(lambda now: each_has(now, 10), "reads of each digest")
-        os.kill(shadow.process.pid, signal.SIGKILL)
-        shadow.process.wait()
-        shadow = Shadowing(config, source.data / "general.log", "--resume", "last")
-    shadow.wait_for(lambda now: each_has(now, 40), "reads of each digest")
-    live.stop()
-    live.join()
-    status = shadow.wait_for(lambda now: not now["lag"] and not now["pending"] and not now["unread"], "the end")
-    shadow.end()
-    assert live.reads > 120
-    begun = sum(one["left"].get("before the start", 0) for one in status["hours"])
-    asked = sum(one["reads"] for one in own(status))
-    assert live.reads - begun <= asked <= live.reads
+def fresh_log(source: SourceServer) -> Path:
+    """Let the server begin a new general log; return its path."""
+    log = source.data / "general.log"
+    log.rename(source.data / f"earlier-{time.monotonic_ns()}.log")
+    source.run("FLUSH GENERAL LOGS")
+    return log
+
+
+def counted(status: dict[str, Any]) -> int:
+    return sum(one["reads"] for one in own(status))
+
+
+def test_killed_and_resumed_it_counts_each_read_once(source: SourceServer, pair: LabServers, tmp_path: Path) -> None:
+    log = fresh_log(source)
+    with live_sides(source, pair.target) as live:
+        config = write_config(tmp_path, live)
+        shadow = Shadowing(config, log, "--since", "2000-01-01")
+        for least in (60, 120):
+            shadow.wait_for(lambda now, least=least: counted(now) >= least, f"{least} reads")
+            os.kill(shadow.process.pid, signal.SIGKILL)
+            shadow.process.wait()
+            shadow = Shadowing(config, log, "--resume", "last")
+        shadow.wait_for(lambda now: counted(now) >= 180, "180 reads")
+        live.stop()
+        live.join()
+        status = shadow.wait_for(
+            lambda now: not now["pending"] and counted(now) >= live.reads, f"all {live.reads} reads"
+        )
+        assert counted(status) == live.reads
+        _, last = shadow.end()
+        assert counted(last) == live.reads
 
 
 def test_a_rotated_log_is_read_to_its_end(live: LiveSides, source: SourceServer, tmp_path: Path) -> None:
@@ -119,11 +135,13 @@ def test_a_rate_is_kept_and_what_falls_behind_is_said(live: LiveSides, source: S
     assert max(line["rate"] for line in shadow.lines) <= 10
 
 
-def test_the_whole_log_once(live: LiveSides, source: SourceServer, tmp_path: Path) -> None:
-    live.stop()
-    live.join()
-    config = write_config(tmp_path, live)
-    code, last = Shadowing(config, source.data / "general.log", "--once", "--share", "0.2").end(None)
-    assert code == {"MATCH": 0, "MISMATCH": 1, "INCONCLUSIVE": 3}[last["verdict"]]
-    assert last["final"]
-    assert not last["pending"]
+def test_the_whole_log_once(source: SourceServer, pair: LabServers, tmp_path: Path) -> None:
+    log = fresh_log(source)
+    with live_sides(source, pair.target, writes=False) as live:
+        wait_for(lambda: live.reads > 30, "reads")
+        live.stop()
+        live.join()
+        code, last = Shadowing(write_config(tmp_path, live), log, "--once").end(None)
+        assert (code, counted(last)) == ({"MATCH": 0, "INCONCLUSIVE": 3}[last["verdict"]], live.reads)
+        assert {one["verdict"] for one in own(last)} == {"MATCH"}
+        assert (last["final"], last["pending"]) == (True, 0)

@@ -20,6 +20,7 @@ from migverify.workload.replay.compare import judge
 from migverify.workload.replay.connections import ConnectionPool, EngineOptions, Opener
 from migverify.workload.replay.model import Answer, JudgedCall, Judgement, TimedAnswer
 from migverify.workload.replay.outcomes import Counters
+from migverify.workload.replay.reader import RowSums
 from migverify.workload.replay.restore import standing
 from migverify.workload.replay.runfile import PlannedCall, SessionSlice
 from migverify.workload.replay.session import SessionReplayer, WaitResult
@@ -154,9 +155,13 @@ def _look(answers: Mapping[Side, Answer]) -> SidesLook | None:
     """Return what both sides showed; None where one did not answer."""
     if len(answers) < 2 or any(one.unanswered for one in answers.values()):
         return None
-    return tuple(
-        (side, one.errno, one.row_count, one.unordered, len(one.more)) for side, one in sorted(answers.items())
-    )
+    return tuple((side, one.errno, *_rows_look(one)) for side, one in sorted(answers.items()))
+
+
+def _rows_look(answer: Answer) -> tuple[Hashable, ...]:
+    """Return what tells apart the rows of answers, in any order; a reader sums up only rows that it does not keep."""
+    sums = answer.unordered if answer.rows is None else RowSums(answer.rows).unordered
+    return (answer.row_count, sums, *(part for one in answer.more for part in _rows_look(one)))
 
 
 class ReadAsker:
