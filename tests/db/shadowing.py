@@ -104,6 +104,7 @@ def live_sides(source: SourceServer, target: LabServer, *, writes: bool = True) 
         for sql in (*made, checkpoint):
             cursor.execute(sql)
     source.run(*made)
+    sides.write(f"UPDATE {sides.name}.t SET v = v WHERE id = 1")  # the checkpoint has a row from the start on
     client = pymysql.connect(host="127.0.0.1", port=source.server.port, user="root", database=sides.name,
                              autocommit=True, ssl_disabled=True)  # fmt: skip
     works: list[Callable[[], None]] = [sides.follow, lambda: sides.load(client, 1)]

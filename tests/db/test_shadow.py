@@ -75,7 +75,7 @@ def test_a_planted_difference_is_found_with_its_digest_and_hour(
     assert 'migverify_shadow_digest_verdict{digest="' + wrong["digest"][:16] in (tmp_path / "shadow.prom").read_text()
     code, last = shadow.end()
     assert (code, last["verdict"]) == (130, "MISMATCH")
-    code, out, _ = migverify("report", last["run_id"], "--config", str(config), "--format", "json")
+    code, out, _ = migverify("report", last["run_id"], "--config", str(config), "--format", "json", "--values")
     assert code == 1
     assert wrong["digest"] in out
     assert "planted" in out
@@ -96,7 +96,7 @@ def counted(status: dict[str, Any]) -> int:
 def test_killed_and_resumed_it_counts_each_read_once(source: SourceServer, pair: LabServers, tmp_path: Path) -> None:
     log = fresh_log(source)
     with live_sides(source, pair.target) as live:
-        config = write_config(tmp_path, live)
+        config = write_config(tmp_path, live, watch=checkpoint(live))
         shadow = Shadowing(config, log, "--since", "2000-01-01")
         for least in (60, 120):
             shadow.wait_for(lambda now, least=least: counted(now) >= least, f"{least} reads")
@@ -141,7 +141,9 @@ def test_the_whole_log_once(source: SourceServer, pair: LabServers, tmp_path: Pa
         wait_for(lambda: live.reads > 30, "reads")
         live.stop()
         live.join()
-        code, last = Shadowing(write_config(tmp_path, live), log, "--once").end(None)
-        assert (code, counted(last)) == ({"MATCH": 0, "INCONCLUSIVE": 3}[last["verdict"]], live.reads)
+        config = write_config(tmp_path, live, watch=checkpoint(live))
+        code, last = Shadowing(config, log, "--once").end(None)
+        assert code == {"MATCH": 0, "MISMATCH": 1, "INCONCLUSIVE": 3}[last["verdict"]]
+        assert counted(last) == live.reads
         assert {one["verdict"] for one in own(last)} == {"MATCH"}
         assert (last["final"], last["pending"]) == (True, 0)
