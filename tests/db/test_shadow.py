@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from migverify.model import Verdict
+from migverify.store.open import open_store
+from migverify.workload.shadow.evidence import load_shadow
 from migverify_lab.servers import LabServers
 from migverify_lab.session import connect
 from tests.db.binlog_server import SourceServer, binlog_server
@@ -75,6 +80,10 @@ def test_a_planted_difference_is_found_with_its_digest_and_hour(
     assert 'migverify_shadow_digest_verdict{digest="' + wrong["digest"][:16] in (tmp_path / "shadow.prom").read_text()
     code, last = shadow.end()
     assert (code, last["verdict"]) == (130, "MISMATCH")
+    with closing(open_store(f"sqlite:///{tmp_path}/.migverify/runs.db")) as store:
+        evidence = load_shadow(store, last["run_id"])
+    assert evidence is not None
+    assert (evidence.verdict, evidence.is_over, evidence.counts) == (Verdict.MISMATCH, True, last["counts"])
     code, out, _ = migverify("report", last["run_id"], "--config", str(config), "--format", "json", "--values")
     assert code == 1
     assert wrong["digest"] in out
@@ -133,6 +142,21 @@ def test_a_rate_is_kept_and_what_falls_behind_is_said(live: LiveSides, source: S
     reasons = json.dumps([one["reasons"] for one in own(status)])
     assert "more than 2 s behind the log (rate limit)" in reasons
     assert max(line["rate"] for line in shadow.lines) <= 10
+
+
+def test_connections_that_a_server_ends_are_opened_again(live: LiveSides, source: SourceServer, tmp_path: Path) -> None:
+    shadow = Shadowing(write_config(tmp_path, live), source.data / "slow.log")
+    shadow.wait_for(lambda now: each_has(now, 10), "reads of each digest")
+    (file,) = tmp_path.rglob("shadow.sqlite")
+    with closing(sqlite3.connect(file)) as kept:
+        threads = [thread for thread, closed in kept.execute("SELECT thread, closed FROM own") if closed is None]
+    running = {row[0] for row in source.run("SELECT id FROM performance_schema.processlist")}
+    ended = [thread for thread in threads if thread in running]
+    assert len(ended) >= 4
+    source.run(*(f"KILL {thread}" for thread in ended))
+    shadow.wait_for(lambda now: each_has(now, 60), "reads over new connections")
+    _, last = shadow.end()
+    assert sum(one["unasked"] for one in own(last)) == 0
 
 
 def test_the_whole_log_once(source: SourceServer, pair: LabServers, tmp_path: Path) -> None:

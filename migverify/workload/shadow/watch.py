@@ -200,7 +200,7 @@ class ShadowWatch:
         """Yield reads of the log to be asked; those that cannot be are outcomes of the turn."""
         chosen, oldest = 0, self._oldest(now)
         self.own.refresh(now)
-        own = _Own(self.own.rows())
+        own = OwnSpans(self.own.rows())
         if chosen >= room and not self._moment < oldest:
             return
         for piece in self.log.pieces():
@@ -217,7 +217,7 @@ class ShadowWatch:
                 return
         turn.is_at_end = True
 
-    def _taken(self, piece: Piece | str, turn: ShadowTurn, own: _Own, now: float) -> PlannedCall | None:
+    def _taken(self, piece: Piece | str, turn: ShadowTurn, own: OwnSpans, now: float) -> PlannedCall | None:
         """Take in one piece of the log; return the read that it is."""
         turn.pieces += 1
         micros = int(now * 1_000_000)
@@ -339,7 +339,7 @@ class ShadowWatch:
         self.progress.close()
 
 
-class _Own:
+class OwnSpans:
     """The replay's own connections to the source, as of one turn."""
 
     def __init__(self, rows: Iterable[tuple[int, float, float | None]]) -> None:
