@@ -19,6 +19,7 @@ from migverify.cli import (
     workload_replay,
     workload_reproduce,
     workload_sessions,
+    workload_shadow,
 )
 from migverify.cli.commands import Form, add
 
@@ -32,6 +33,8 @@ add(app, "capture", workload_capture.capture, workload_capture.EPILOG, (
 add(app, "sessions", workload_sessions.sessions, workload_sessions.EPILOG)
 add(app, "replay", workload_replay.replay, workload_replay.EPILOG, (
     Form(("--nightly",), workload_nightly.nightly, workload_nightly.EPILOG, "Replay the new captures of a folder."),
+    Form(("--follow",), workload_shadow.follow, workload_shadow.EPILOG,
+         "Ask the reads of a log that grows, for days.", advanced=workload_shadow.ADVANCED),
     Form(("--mark-clone",), workload_clone.mark_clone, workload_clone.EPILOG,
          "Mark a server as a rehearsal clone, which may be written to."),
 ), (

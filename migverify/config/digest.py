@@ -103,7 +103,9 @@ def _workload(settings: WorkloadSettings) -> dict[str, Any]:
         {"name": name} | _without_defaults(level, ("statements", "headroom"))
         for name, level in settings.service_levels.items()
     ]
-    return _without_defaults(settings, ("forecast_seconds", "target_parallelism")) | {"service_levels": levels}
+    view = _without_defaults(settings, ("forecast_seconds", "target_parallelism")) | {"service_levels": levels}
+    shadow = view.pop("shadow")  # earlier releases did not have it either
+    return view if shadow == type(shadow)() else view | {"shadow": shadow.model_dump(mode="json")}
 
 
 def _without_defaults(settings: Strict, names: tuple[str, ...]) -> dict[str, Any]:

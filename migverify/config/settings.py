@@ -191,6 +191,31 @@ class ServiceLevel(Strict):
         return self
 
 
+class ShadowSettings(Strict):
+    """How `workload replay --follow` asks the reads of a log that grows. Options of the command line win."""
+
+    rate: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Reads a second at most; default: no limit."
+    )
+    connections: int = Field(default=4, ge=1, le=256, description="Connections to each side.")
+    target_seconds: Seconds = Field(
+        default=0.5,
+        description="Ask less while 5 % of the target's answers take longer than this; 0 = never. `limits."
+        "max_threads_running` counts as well.",
+    )
+    query_seconds: float = Field(
+        default=10.0, gt=0, allow_inf_nan=False, description="How long an answer is awaited before it is stopped."
+    )
+    max_lag: Seconds = Field(
+        default=300.0,
+        description="A read that is more seconds behind the log is not asked, and counted as such; 0 = all are asked.",
+    )
+    share: float = Field(default=1.0, gt=0, le=1, description="Share of the reads that is asked, chosen by chance.")
+    keep_hours: int = Field(
+        default=48, ge=2, le=2400, description="Hours that are kept one by one; older ones are summed up."
+    )
+
+
 class WorkloadSettings(Strict):
     """How captured statements are replayed. Options of the command line win."""
 
@@ -255,6 +280,9 @@ class WorkloadSettings(Strict):
     )
     service_levels: dict[str, ServiceLevel] = Field(
         default_factory=dict, description="Service levels by name, for `--slo`; `payments` is built in."
+    )
+    shadow: ShadowSettings = Field(
+        default_factory=ShadowSettings, description="Reads of a log that grows: `workload replay --follow`."
     )
 
     @model_validator(mode="after")

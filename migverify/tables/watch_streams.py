@@ -91,7 +91,7 @@ def stream_of(config: Config, secrets: Secrets, endpoint: Endpoint, start: Posit
     database, _, table = (marker or "").partition(".")
     changes = FollowedBinlog(endpoint, secrets.get(endpoint.name))
     name = marker_row(endpoint, run_id)
-    applied = _applied(config, endpoint.name, name)
+    applied = applied_of(config, endpoint.name, name)
     return Stream(endpoint, changes, applied, start, (database, table) if marker else None, name)
 
 
@@ -107,7 +107,8 @@ def marker_row(endpoint: Endpoint, run_id: str) -> str:
     return row
 
 
-def _applied(config: Config, name: str, row: str) -> Applied:
+def applied_of(config: Config, name: str, row: str) -> Applied:
+    """Return how the target says what it applied of a source; ``row`` is the marker's, see ``marker_row``."""
     settings = config.watch
     shard = name.partition(".")[2]
     if settings.applied == "checkpoint" and settings.checkpoint is not None:

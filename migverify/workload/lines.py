@@ -99,13 +99,17 @@ class _Unpacked(gzip.GzipFile):
 
 
 class LogWindow:
-    """The part of a file that is in memory: ``data`` begins at ``base``; ``eof`` says that nothing follows it."""
+    """The part of a file that is in memory: ``data`` begins at ``base``; ``eof`` says that nothing follows it.
 
-    def __init__(self, path: str, file: IO[bytes], block: int = BLOCK) -> None:
+    Of a file that is ``growing`` the end is never known: ``dry`` says that nothing more is in it now.
+    """
+
+    def __init__(self, path: str, file: IO[bytes], block: int = BLOCK, *, growing: bool = False) -> None:
         self._path, self._file, self._block = shown_path(path), file, block
         self.data = b""
         self.base = 0
-        self.eof = False
+        self.growing = growing
+        self.eof = self.dry = False
 
     def more(self, keep: int) -> None:
         """Drop the bytes before index ``keep`` and read on: as much as is kept, so that growth costs linear time."""
@@ -116,7 +120,7 @@ class LogWindow:
         while wanted > 0:
             part = self.read(wanted)
             if not part:
-                self.eof = True
+                self.dry, self.eof = True, not self.growing
                 break
             parts.append(part)
             wanted -= len(part)

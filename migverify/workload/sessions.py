@@ -5,12 +5,13 @@ Memory is bounded: only a transaction that may turn out to be unfinished is held
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from migverify.sql.lexer import DEFAULT, TokenKind, tokens
-from migverify.workload.model import Command, Record
+from migverify.workload.model import Command, Origin, Record
 from migverify.workload.overflow import Overflow
 from migverify.workload.quotes import LOOKS
 from migverify.workload.state import SessionState, Tracker
@@ -58,10 +59,10 @@ def in_sessions(
         Where a long open transaction is kept; default: the system's folder for such files.
     """
 
-    def begin(record: Record, nth: int) -> _Session:
-        return _Session(record, nth, connects=connects(record.server), mask=mask, folder=folder)
+    def begin(record: Record, nth: int) -> CapturedSession:
+        return CapturedSession(record, nth, connects=connects(record.server), mask=mask, folder=folder)
 
-    session: _Session | None = None
+    session: CapturedSession | None = None
     for record in records:
         if session is None or not session.same(record):
             if session is not None:
@@ -75,8 +76,12 @@ def in_sessions(
         yield from session.close()
 
 
-class _Session:
-    """One session while its records go by."""
+class CapturedSession:
+    """One session while its records go by.
+
+    ``take`` holds the statements of a transaction back until it is known how it ended; ``place`` does not, for a log
+    that is read while it grows. A session is followed by one of them.
+    """
 
     def __init__(
         self,
@@ -84,8 +89,8 @@ class _Session:
         nth: int,
         *,
         connects: bool,
-        mask: Callable[[bytes], bytes] | None,
-        folder: Path | None,
+        mask: Callable[[bytes], bytes] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.nth = nth
         self._server, self._id = first.server, first.session
@@ -105,6 +110,7 @@ class _Session:
             self._reason = BEGAN_BEFORE
 
     def same(self, record: Record) -> bool:
+        """Tell whether a record bears this session's connection id."""
         return record.server == self._server and record.session == self._id
 
     def ends_before(self, record: Record) -> bool:
@@ -119,11 +125,16 @@ class _Session:
         user = record.user
         return bool(user and self._user and user != self._user and record.command is not Command.CHANGE_USER)
 
-    def take(self, record: Record) -> Iterator[SessionStatement]:
+    @property
+    def is_over(self) -> bool:
+        """Whether no statement of the session can follow."""
+        return self._over or self._failed
+
+    def place(self, record: Record) -> SessionStatement:
+        """Return a record as a statement of the session, with the state it runs in, and take in what it changes."""
         tracker = self._tracker
         if self._id is None:  # records of different sessions: none says anything about the next
             tracker = Tracker()
-        before, before_open = tracker.opened, tracker.transaction
         state = tracker.state(record)
         self._user = record.user or self._user
         if record.user is None and self._id is not None and self._user is not None:
@@ -133,12 +144,19 @@ class _Session:
         self._position += 1
         tracker.apply(record)
         self._known_again(record)
+        if self._id is not None:
+            self._over = self._over or record.command is Command.QUIT
+            self._failed = self._failed or record.command is Command.FAILED_CONNECT
+        return statement
+
+    def take(self, record: Record) -> Iterator[SessionStatement]:
+        """Yield statements whose transaction is decided by a record, and take it in."""
+        tracker = self._tracker
+        before, before_open = tracker.opened, tracker.transaction
+        statement = self.place(record)
         if self._id is None:
             yield statement
-            return
-        self._over = self._over or record.command is Command.QUIT
-        self._failed = self._failed or record.command is Command.FAILED_CONNECT
-        if not tracker.transaction:
+        elif not tracker.transaction:
             if before_open:
                 yield from self._open.drain()
             yield statement
@@ -146,6 +164,26 @@ class _Session:
             if tracker.opened != before:  # BEGIN in an open transaction commits it
                 yield from self._open.drain()
             self._open.add(statement, len(statement.record.sql))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a later process needs to ``place`` the records that follow."""
+        state = self._tracker.state_in(None)
+        return {
+            "nth": self.nth, "server": self._server, "id": self._id, "user": self._user, "position": self._position,
+            "over": self._over, "failed": self._failed, "reason": self._reason, "state": state.as_json(),
+            "transaction": state.transaction,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> CapturedSession:
+        """Return the session that ``as_json`` described."""
+        first = Record(Origin("", 0, 0, 0), Command.OTHER, b"", body["id"], body["user"], server=body["server"])
+        made = cls(first, body["nth"], connects=False)
+        state = SessionState.from_json(body["state"])
+        made._tracker = Tracker.of(replace(state, transaction=body["transaction"]))
+        made._position, made._over, made._failed = body["position"], body["over"], body["failed"]
+        made._reason = body["reason"]
+        return made
 
     def _known_again(self, record: Record) -> None:
         """A reset gives every setting its default, a change of user the database too: what was before is no matter."""

@@ -110,6 +110,21 @@ class Tracker:
         self._database: str | None = None
         self._charset: str | None = None
 
+    @classmethod
+    def of(cls, state: SessionState) -> Tracker:
+        """Return a tracker of a session that is in this state."""
+        made, rest = cls(), state.parts
+        known = {"charset": state.charset, "sql_mode": state.sql_mode, "time_zone": state.time_zone,
+                 "isolation": state.isolation}  # fmt: skip
+        made._columns = {name: value for name, value in known.items() if value is not None}
+        made._database, made._autocommit, made.transaction = state.database, state.autocommit, state.transaction
+        made._variables, made._user = rest.get("variables", {}), rest.get("user_variables", {})
+        made._unresolved, made._next = rest.get("unresolved", {}), rest.get("next_transaction", "")
+        made._tables, made._names, made._ids = (
+            dict.fromkeys(rest.get(name, ())) for name in ("temporary_tables", "prepared_names", "prepared_ids")
+        )
+        return made
+
     def _clear(self) -> None:
         self._columns: dict[str, str | None] = {}
         self._autocommit: bool | None = None

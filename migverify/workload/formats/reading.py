@@ -142,6 +142,8 @@ class LogReading:
         Where to begin, and what the records before say; without the latter at the first header behind ``begin``.
     stop
         Where the last piece may begin, exclusive; None reads to the end of the file.
+    growing
+        The file is still written: the pieces end before the first one that only bytes behind its end decide.
 
     Attributes
     ----------
@@ -153,20 +155,20 @@ class LogReading:
 
     def __init__(
         self, path: str, grammar: LogGrammar, limit: int = LONGEST, block: int = BLOCK, *,
-        begin: int = 0, stop: int | None = None, carry: Carry | None = None,
+        begin: int = 0, stop: int | None = None, carry: Carry | None = None, growing: bool = False,
     ) -> None:  # fmt: skip
         self.path, self.grammar, self.limit, self.stop = path, grammar, limit, stop
         seeks = begin > 0 and carry is None
         begin -= seeks  # the line end before a header is part of its mark
         self._file = open_log(path)
-        self.window = LogWindow(path, self._file, HEADER_BYTES if begin else block)
+        self.window = LogWindow(path, self._file, HEADER_BYTES if begin else block, growing=growing)
         self._fill()
         grammar.begin(self.window.data[:HEADER_BYTES])
         if carry is not None or seeks:
             grammar.resume(carry or Carry(UNKNOWN))
         if begin:
             self._file.seek(begin)
-            self.window = LogWindow(path, self._file, block)
+            self.window = LogWindow(path, self._file, block, growing=growing)
             self.window.base = begin
             self._fill()
         self.at = 0
@@ -177,7 +179,7 @@ class LogReading:
 
     def _fill(self) -> None:
         self.window.more(0)
-        while not self.window.eof and len(self.window.data) < HEADER_BYTES:
+        while not self.window.dry and len(self.window.data) < HEADER_BYTES:
             self.window.more(0)
 
     def __iter__(self) -> Iterator[Piece]:
@@ -188,6 +190,8 @@ class LogReading:
                 if self._is_over:
                     return
                 piece = self._step()
+                if piece is None and self.window.dry and not self.window.eof and not self._is_too_long:
+                    return
                 if piece is None:
                     piece = self._more()
                 if piece is not None:
@@ -207,6 +211,10 @@ class LogReading:
     def end(self) -> int:
         """The offset of what is not read yet."""
         return self.window.base + self.at
+
+    @property
+    def _is_too_long(self) -> bool:
+        return len(self.window.data) - self.at > self.limit + HEADER_BYTES
 
     @property
     def _is_over(self) -> bool:
@@ -258,7 +266,8 @@ class LogReading:
         grammar, limit = self.grammar, self.limit
         text_of, following, make = grammar.text_of, grammar.following, grammar.piece
         data, base, eof = self.window.data, self.window.base, self.window.eof
-        decided = len(data) if eof else len(data) - HEADER_BYTES
+        # In a file that grows a header that is there in full ends the record before it.
+        decided = len(data) if eof or self.window.dry else len(data) - HEADER_BYTES
         if self.stop is not None:
             decided = min(decided, self.stop - base)
         at = self.at
@@ -280,12 +289,15 @@ class LogReading:
 
     def _more(self) -> Piece | None:
         """Read on; returns the piece that is passed when it is longer than a record may be."""
-        if len(self.window.data) - self.at <= self.limit + HEADER_BYTES:
+        if not self._is_too_long:
             self.window.more(self.at)
             self.at = 0
             return None
+        window = self.window
+        growing, window.growing = window.growing, False  # what is there of the record is passed now
         offset, line = self.end, self.line
         length, breaks = self._skip()
+        window.growing, window.eof = growing, window.eof and not growing
         self.line += breaks
         self.at = 0
         return rejected(self.path, offset, line, length, TOO_LONG)
@@ -294,7 +306,7 @@ class LogReading:
         """Return the piece at the place and its length; None when bytes behind the window decide."""
         grammar, limit, at, line = self.grammar, self.limit, self.at, self.line
         data, eof, offset = self.window.data, self.window.eof, self.end
-        if not eof and len(data) - at < HEADER_BYTES:
+        if not self.window.dry and len(data) - at < HEADER_BYTES:
             return None
         text = grammar.text_of(data, at)
         if text is None:
@@ -336,8 +348,8 @@ class LogReading:
             if end and not data[at:end].strip():
                 return noise(self.path, offset, self.line, end - at, "empty line"), end - at
         first = self.grammar.loose(data, at)
-        if not eof and first is None:
-            return None
+        if not eof and (first is None or len(data) - at < HEADER_BYTES):
+            return None  # the header may be one whose end is not there yet
         length = (len(data) if first is None else first) - at
         return rejected(self.path, offset, self.line, length, NO_RECORD), length
 

@@ -52,7 +52,8 @@ UNKNOWN_DURATION = 1_000_000
 
 NOT_WHOLE = "its transaction is not chosen whole"
 FAILED_PREPARE = "a prepare that failed: nothing was executed"
-_TIME = CLOCK | {"sysdate"}
+TIME = CLOCK | {"sysdate"}
+"""Functions whose answer depends on the session's clock."""
 _ENDS = frozenset({"COMMIT", "ROLLBACK", "BEGIN", "START", "XA", "LOCK", "UNLOCK"})
 _BEGINS = frozenset({"BEGIN", "START"})
 
@@ -333,14 +334,7 @@ class _Builder:
         """Return a locking read that may not lock without its locking clause; everything else as it is."""
         if not meaning.classification.locking or self._leave.locking or self._leave.writes or call.partial:
             return call, meaning
-        sql = unlocked(call.sql)
-        if sql is None:
-            return call, meaning
-        read = self._meanings.meaning(sql, Modes.of(call.state.sql_mode, call.state.charset))
-        changed = replace(call, sql=sql, note=UNLOCKED)
-        if refusal(changed, read.classification, self._leave):
-            return call, meaning
-        return changed, replace(read, digest=meaning.digest, text=meaning.text)
+        return without_locks(call, meaning, self._meanings, self._leave)
 
     def _call(self, call: Call, meaning: Meaning, *, begins: bool) -> None:
         skipped = self._why_not(call, meaning)
@@ -348,7 +342,7 @@ class _Builder:
         flags = FIRST_OF_UNIT if begins else 0
         flags |= WRITES if not skipped and (found.may_write or found.locking) else 0
         flags |= COMMITS if _ENDS & set(found.words) or found.kind in _COMMITTING else 0
-        looks = call.clock is not None or found.volatile & _TIME
+        looks = call.clock is not None or found.volatile & TIME
         if looks or (found.may_write and writes_time(meaning, call.state.database, self._keys)):
             flags |= CLOCKED
         flags |= UNTIMED if call.start is None and call.end is None else 0
@@ -396,6 +390,18 @@ class _Builder:
         for calls in self._unfinished:
             self.writer.leave_out(calls, FIRST_TRANSACTION)
         return self.writer.close()
+
+
+def without_locks(call: Call, meaning: Meaning, meanings: Meanings, leave: Leave) -> tuple[Call, Meaning]:
+    """Return a locking read without its locking clause, where what is left may be asked; else as it is."""
+    sql = unlocked(call.sql)
+    if sql is None:
+        return call, meaning
+    read = meanings.meaning(sql, Modes.of(call.state.sql_mode, call.state.charset))
+    changed = replace(call, sql=sql, note=UNLOCKED)
+    if refusal(changed, read.classification, leave):
+        return call, meaning
+    return changed, replace(read, digest=meaning.digest, text=meaning.text)
 
 
 _TO_SAVEPOINT = re.compile(rb"\bto\b", re.IGNORECASE)

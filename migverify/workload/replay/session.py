@@ -23,7 +23,7 @@ from migverify.workload.model import Command
 from migverify.workload.replay.compare import judge
 from migverify.workload.replay.connections import Answers, ConnectionPool, EngineOptions, SideConnection
 from migverify.workload.replay.model import Answer, Call, JudgedCall, Judgement, Observation, ServerWarning, TimedAnswer
-from migverify.workload.replay.outcomes import Counters, Outcomes
+from migverify.workload.replay.outcomes import Counters
 from migverify.workload.replay.restore import RESET_CLOCK, reachable, reading, restored, set_clock, standing
 from migverify.workload.replay.runfile import CLOCKED, COMMITS, FIRST_OF_UNIT, WRITES, PlannedCall, SessionSlice
 from migverify.workload.state import DEADLOCK, SessionState
@@ -48,6 +48,12 @@ class WaitResult:
     forced: bool = False
 
 
+class Seen(Protocol):
+    """Takes in what both sides answered to a call at first, where options want it recorded."""
+
+    def see(self, index: int, answers: Mapping[Side, TimedAnswer]) -> None: ...  # noqa: D102
+
+
 class Schedule(Protocol):
     """What a session needs of the process that replays it: see ``engine.Engine``."""
 
@@ -55,8 +61,10 @@ class Schedule(Protocol):
     pool: ConnectionPool
     options: EngineOptions
     counters: Counters
-    outcomes: Outcomes
     stopped: str
+
+    @property
+    def outcomes(self) -> Seen: ...  # noqa: D102
 
     def calls_left(self, first: int, last: int) -> Iterator[PlannedCall]: ...  # noqa: D102
     def following(self, planned: PlannedCall, last: int) -> PlannedCall | None: ...  # noqa: D102
@@ -132,7 +140,7 @@ class SessionReplayer:
         if self._is_broken():
             self._end_unasked(LOST)
             return
-        judged = await self._asked(planned, order.racy)
+        judged = await self.ask(planned, order.racy)
         if order.forced:
             judged = replace(judged, details={**judged.details, "forced": "1"})
         self._end(judged)
@@ -207,7 +215,7 @@ class SessionReplayer:
 
     # --- one call ----------------------------------------------------------------------------------------
 
-    async def _asked(self, planned: PlannedCall, racy: str) -> JudgedCall:
+    async def ask(self, planned: PlannedCall, racy: str = "") -> JudgedCall:
         """Bring the session where the call stood, and ask; return what is known of the call."""
         engine = self.engine
         failure = await self._bring(planned)

@@ -22,6 +22,7 @@ NAMES = 40
 
 OTHERS = "(others)"
 LATENCIES = ("source", "target", "source_service", "target_service")
+_COUNTS = ("unproven", "shallow", "assumed", "written", "repeated", "sampled", "noisy", "noisy_sampled")
 _TEXTS = frozenset({"text", "kind"})
 _EXAMPLE_DETAILS = frozenset({"sql", "statement", "source", "target", "session_state", "clock"})
 
@@ -189,6 +190,35 @@ class DigestTally:
         examples.append(example)
         examples.sort(key=_order)
         del examples[EXAMPLES:]
+
+    def merge(self, other: DigestTally) -> None:
+        """Add what another tally of the digest counted; what is bounded stays so."""
+        self.text, self.kind = self.text or other.text, self.kind or other.kind
+        for state, number in other.states.items():
+            self.states[state] = self.state(state) + number
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for aspect, count in other.aspects.items():
+            found = self.aspects.setdefault(aspect, AspectCount(count.severity))
+            found.severity = _worst([found.severity, count.severity])
+            found.different += count.different
+            found.undecided += count.undecided
+            found.noise += count.noise
+        named = [(self.reasons, other.reasons), (self.users, other.users), (self.databases, other.databases)]
+        named += [(self.errors[side], names) for side, names in other.errors.items()]
+        named += [(self.columns.setdefault(aspect, Names()), names) for aspect, names in other.columns.items()]
+        for mine, theirs in named:
+            for name, number in theirs:
+                mine.add(name, number)
+        firsts, lasts = ([one for one in pair if one is not None]
+                         for pair in ((self.first, other.first), (self.last, other.last)))  # fmt: skip
+        self.first, self.last = min(firsts, default=None), max(lasts, default=None)
+        self.lag.merge(other.lag)
+        for name, histogram in other.latencies.items():
+            self.latencies[name].merge(histogram)
+        for aspect, examples in other.examples.items():
+            for example in examples:
+                self._keep(aspect, example)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything as a JSON object with a stable order."""

@@ -39,6 +39,7 @@ CONNECTING = {
     "workload plans": "workload plans captures/one", "workload decision": "workload decision captures/one",
     "workload replay": "workload replay captures/one",
     "workload replay --nightly": "workload replay --nightly captures",
+    "workload replay --follow": "workload replay --follow general.log --once",
     "workload probe": "workload probe", "workload reproduce": "workload reproduce --run last --store {store}",
     "workload replay --mark-clone": "workload replay --mark-clone target --name drill",
     "workload clients": "workload clients",

@@ -1,0 +1,1 @@
+"""Shadow replay: the reads of a log that grows, asked on both sides while they are young."""

@@ -1,0 +1,210 @@
+"""A log that grows is read once and in order, wherever it was cut, rotated, copied or packed meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from migverify.workload.formats.general import GeneralLog
+from migverify.workload.formats.reading import LogFormat
+from migverify.workload.formats.slow import SlowLog
+from migverify.workload.model import Record, Rejected
+from migverify.workload.shadow.log import PATIENCE, LogPosition, LogTail
+from tests.unit.log_writers import BANNER, FORGED, FORGED_GENERAL, Sent, write_general, write_slow
+
+START = 1_767_323_045_678_901
+NUMBERS = [Sent(b"SELECT %d" % one, end=START + one * 1000, database="shop") for one in range(1, 31)]
+FORMATS: list[tuple[LogFormat, bytes]] = [(SlowLog(), write_slow(NUMBERS)), (GeneralLog(), write_general(NUMBERS))]
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def texts(tail: LogTail, *, most: int | None = None) -> list[str]:
+    """Take what is certain, at most so many pieces; a gap and a reject begin with what they are."""
+    found = []
+    for number, piece in enumerate(tail.pieces(), 1):
+        if isinstance(piece, str):
+            found.append(f"gap: {piece}")
+        elif isinstance(piece, Rejected):
+            found.append(f"reject: {piece.reason}")
+        elif isinstance(piece, Record):
+            found.append(piece.sql.decode() + (f" ({piece.partial})" if piece.partial else ""))
+        if number == most:
+            break
+    tail.settle()
+    return found
+
+
+def patiently(tail: LogTail, clock: Clock) -> list[str]:
+    """Take everything, the last record as well."""
+    found: list[str] = []
+    for _ in range(4):
+        found += texts(tail)
+        clock.now += PATIENCE
+    return found
+
+
+def expected(first: int = 1, last: int = 30) -> list[str]:
+    return [f"SELECT {one}" for one in range(first, last + 1)]
+
+
+@given(cuts=st.lists(st.integers(0, 4_000), max_size=6), number=st.sampled_from([0, 1]), most=st.integers(1, 12))
+@settings(max_examples=60)
+def test_a_log_that_grows_byte_by_byte_gives_each_record_once(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], number: int, most: int
+) -> None:
+    form, data = FORMATS[number]
+    path, clock = tmp_path_factory.mktemp("log") / "the.log", Clock()
+    path.write_bytes(b"")
+    position: LogPosition | None = None
+    found: list[str] = []
+    for cut in [*sorted({min(cut, len(data)) for cut in cuts}), len(data)]:
+        path.write_bytes(data[:cut]) if not path.stat().st_size else append(path, data[path.stat().st_size : cut])
+        tail = LogTail(path, form, position, clock)  # a new process each time
+        while True:
+            some = texts(tail, most=most)
+            found += some
+            if not some:
+                break
+        position = LogPosition.from_json(tail.settle().as_json())
+    found += patiently(LogTail(path, form, position, clock), clock)
+    assert found == expected()
+
+
+def append(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+
+
+@pytest.mark.parametrize(("form", "forged"), [(SlowLog(), FORGED), (GeneralLog(), FORGED_GENERAL)])
+def test_a_header_inside_a_literal_that_is_not_closed_yet_begins_no_record(
+    tmp_path: Path, form: LogFormat, forged: bytes
+) -> None:
+    sent = [NUMBERS[0], Sent(b"SELECT '" + forged + b"', 2", end=START + 5_000), NUMBERS[9]]
+    data = write_slow(sent) if form.name == "slow" else write_general(sent)
+    path = tmp_path / "the.log"
+    for cut in range(data.index(forged) + 2, data.index(forged) + len(forged) + 4):
+        path.write_bytes(data[:cut])
+        tail = LogTail(path, form, clock=Clock())
+        assert texts(tail) == ["SELECT 1"]
+        append(path, data[cut:])
+        assert texts(tail) == [f"SELECT '{forged.decode()}', 2"]
+        path.unlink()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("form", "data"), FORMATS)
+def test_a_log_that_was_renamed_is_read_to_its_end(tmp_path: Path, form: LogFormat, data: bytes, packed: bool) -> None:
+    path, old = tmp_path / "the.log", tmp_path / "the.log.1"
+    middle = data.index(b"SELECT 20\n" if form.name == "general" else b"SELECT 20;")
+    begin = data.rindex(b"\n", 0, middle - 300 if form.name == "slow" else middle) + 1
+    begin = data.rindex(b"# Time", 0, middle) if form.name == "slow" else begin
+    path.write_bytes(data[: len(data) // 3])
+    clock = Clock()
+    tail = LogTail(path, form, clock=clock)
+    found = texts(tail)
+    assert 3 < len(found) < 15
+    path.write_bytes(data[:begin]) if False else append(path, data[len(data) // 3 : begin])
+    path.rename(old)
+    append(old, b"")
+    found += texts(tail)  # the server writes the old file until it opens the new one
+    rest = data[begin:] if form.name == "general" else data[begin:].replace(b"SET", b"use shop;\nSET", 1)
+    path.write_bytes(BANNER + rest)
+    if packed:
+        (tmp_path / "the.log.1.gz").write_bytes(gzip.compress(old.read_bytes()))
+        shutil.copystat(old, tmp_path / "the.log.1.gz")
+        old.unlink()
+    tail = LogTail(path, form, LogPosition.from_json(tail.settle().as_json()), clock)
+    found += patiently(tail, clock)
+    assert found == expected()
+
+
+def test_several_rotations_while_nobody_read_are_read_in_their_order(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the.log", Clock()
+    data = [write_general(NUMBERS[first : first + 10]) for first in (0, 10, 20)]
+    path.write_bytes(data[0][:400])
+    tail = LogTail(path, GeneralLog(), clock=clock)
+    found = texts(tail)
+    append(path, data[0][400:])
+    path.rename(tmp_path / "the.log.2")
+    (tmp_path / "the.log.1").write_bytes(data[1])
+    for age, name in enumerate(("the.log.1", "the.log.2")):
+        os.utime(tmp_path / name, (1_000_000 - age, 1_000_000 - age))
+    path.write_bytes(data[2])
+    found += patiently(tail, clock)
+    assert found == expected()
+
+
+def test_a_log_that_was_copied_and_truncated_goes_on(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the.log", Clock()
+    data = write_slow(NUMBERS)
+    first = data.rindex(b"# Time", 0, data.index(b"SELECT 20;"))
+    path.write_bytes(data[: first // 2])
+    tail = LogTail(path, SlowLog(), clock=clock)
+    records = [piece for piece in tail.pieces() if isinstance(piece, Record)]
+    append(path, data[first // 2 : first])
+    shutil.copy(path, tmp_path / "the.log.1")
+    path.write_bytes(b"")
+    append(path, data[first:])
+    for _ in range(3):
+        records += [piece for piece in tail.pieces() if isinstance(piece, Record)]
+        clock.now += PATIENCE
+    assert [one.sql.decode() for one in records] == expected()
+    assert {one.database for one in records} == {"shop"}  # the server does not name it again
+
+
+def test_what_no_file_holds_any_more_is_a_gap(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the.log", Clock()
+    data = write_general(NUMBERS)
+    path.write_bytes(data[:600])
+    tail = LogTail(path, GeneralLog(), clock=clock)
+    before = texts(tail)
+    path.write_bytes(write_general(NUMBERS[25:]))
+    found = patiently(tail, clock)
+    assert found[0].startswith("gap: the.log was truncated or removed before what is behind byte")
+    assert (before[0], found[1:]) == ("SELECT 1", expected(26))
+
+
+def test_a_record_that_breaks_off_waits_and_is_cut_when_its_file_is_over(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the.log", Clock()
+    path.write_bytes(write_general(NUMBERS[:2]) + b"2026-01-02T03:04:05.900000Z\t    3 Query\tSELECT 'half")
+    tail = LogTail(path, GeneralLog(), clock=clock)
+    assert patiently(tail, clock) == expected(1, 2)
+    assert tail.is_quiet
+    assert tail.unread > 0
+    path.rename(tmp_path / "the.log.1")
+    path.write_bytes(write_general(NUMBERS[2:4]))
+    found = patiently(tail, clock)
+    assert found[0] == "SELECT 'half (statement cut by the end of the file)"
+    assert found[1:] == expected(3, 4)
+
+
+def test_a_quote_that_nobody_closes_holds_nothing_up(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the.log", Clock()
+    sent = [NUMBERS[0], Sent(b"SELECT 'it", end=START + 4_000), *NUMBERS[4:]]
+    path.write_bytes(write_general(sent))
+    found = patiently(LogTail(path, GeneralLog(), clock=clock), clock)
+    assert found[0] == "SELECT 1"
+    assert found[1].startswith("SELECT 'it (")
+    assert found[2:] == expected(5)
+
+
+def test_a_record_that_is_longer_than_any_may_be_is_rejected(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the.log", Clock()
+    sent = [NUMBERS[0], Sent(b"SELECT '" + b"x" * (3 << 20) + b"'", end=START + 4_000), *NUMBERS[4:]]
+    path.write_bytes(write_general(sent))
+    found = patiently(LogTail(path, GeneralLog(), clock=clock), clock)
+    assert found == ["SELECT 1", "reject: record longer than the limit", *expected(5)]
