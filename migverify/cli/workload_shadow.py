@@ -174,7 +174,7 @@ def _set_up(config: Path, *, accept_write_grants: bool, dumps: Any, database: st
 def _tools(setup: ReplaySetup, chosen: Mapping[str, Any], store: Any) -> ShadowTools:
     from dataclasses import replace
 
-    from migverify.cli.workload_replay_setup import inspected
+    from migverify.cli.workload_replay_setup import basis_to_keep, inspected
     from migverify.db.retry import ReadLimits
     from migverify.model import Side
     from migverify.tables.watch_streams import applied_of, marker_row
@@ -204,6 +204,7 @@ def _tools(setup: ReplaySetup, chosen: Mapping[str, Any], store: Any) -> ShadowT
         setup.sides, options, settings, config.watch,
         ReadLimits(max_threads_running=config.limits.max_threads_running), Path(setup.workload.folder),
         SessionFacts(setup.dumps, setup.database), lambda: inspected(setup), labels, applied, setup.waivers,
+        lambda: basis_to_keep(config, None),
     )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from migverify.decision.basis import basis_of
 from migverify.decision.model import Basis, EvidenceReason, ReasonKind
@@ -15,6 +14,7 @@ from migverify.decision.read import EvidenceReading
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.workload.forecast.model import LevelState, LoadForecast
 from migverify.workload.forecast.store import load_forecast
+from migverify.workload.shadow.evidence import ShadowEvidence, load_shadow
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,10 @@ def latency_forecast(
 
 def shadow_replay(reading: EvidenceReading) -> JoinedEvidence | None:
     """Return the newest shadow replay of the service: ``shadow_evidence`` of the status that it kept last."""
-    del reading
+    for run in shadow_runs(reading):
+        status = load_shadow(reading.store, run)
+        if status is not None:
+            return shadow_evidence(reading, status, run)
     return None
 
 
@@ -85,13 +88,10 @@ def _of_forecast(
     yield from (EvidenceReason(ReasonKind.DOUBT, why, again) for why in forecast.reasons)
 
 
-def shadow_evidence(reading: EvidenceReading, status: Any, run: RunInfo) -> JoinedEvidence:
+def shadow_evidence(reading: EvidenceReading, status: ShadowEvidence, run: RunInfo) -> JoinedEvidence:
     """Return what a shadow replay proves about answers; digests that differ are harm.
 
-    Parameters
-    ----------
-    status
-        The last one that it kept: run_id, at, verdict, reasons, counts, digests.
+    ``status`` is the last one that it kept.
     """
     report = reading.command(f"report {status.run_id}")
     reasons = []

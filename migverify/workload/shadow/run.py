@@ -75,7 +75,7 @@ class ShadowTools:
     """What a shadow replay asks with. ``folder`` holds one folder for each run.
 
     ``inspected`` checks both sides and returns facts of them; ``labels`` and ``applied`` are made for a run by its id
-    and those facts.
+    and those facts. ``basis`` returns what the run keeps of what it rests on.
     """
 
     sides: ReplayEndpoints
@@ -89,6 +89,7 @@ class ShadowTools:
     labels: Callable[[Mapping[str, Any]], CatalogueLabels]
     applied: Callable[[str], Applied]
     waivers: Sequence[Waiver] = ()
+    basis: Callable[[], Mapping[str, Any]] = dict
 
 
 def follow(
@@ -107,7 +108,8 @@ def follow(
     if request.resume is not None:
         run.resume(request.resume)
     else:
-        run.start(request.command, {SHADOW: True, "endpoints": facts, **tools.settings.model_dump(mode="json")})
+        begun = {SHADOW: True, "endpoints": facts, **tools.settings.model_dump(mode="json"), **tools.basis()}
+        run.start(request.command, begun)
     folder = tools.folder / run.run_id
     if request.resume is None:
         private_folder(folder)

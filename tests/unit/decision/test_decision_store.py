@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from migverify.decision import read_replays
 from migverify.decision.decide import decide
-from migverify.decision.joins import JoinedEvidence, forecast_evidence, shadow_evidence, shadow_runs
+from migverify.decision.joins import JoinedEvidence, forecast_evidence, shadow_evidence, shadow_replay, shadow_runs
 from migverify.decision.model import (
     Decision,
     DecisionPart,
@@ -434,6 +434,21 @@ def test_the_forecast_of_a_replay_is_the_evidence_of_latency(store: ResultStore)
     runs = all_fine(store, replay={"missed": True})
     write_forecast(store, runs["replay"], load(level(MISSED)))
     assert len(decision(store).reasons) == 1, "what the replay judged itself is said once"
+
+
+def test_the_last_status_of_the_newest_shadow_replay_is_joined(store: ResultStore) -> None:
+    assert shadow_replay(reading(store)) is None
+    run = store.start_run("workload replay --follow", "d", {}, made.facts(replace(BASIS, capture=""), shadow=True),
+                          kind=StoredKind.REPLAY)  # fmt: skip
+    assert shadow_replay(reading(store)) is None, "it recorded nothing yet"
+    bad = {"verdict": "MISMATCH", "text": "SELECT ?", "digest": "d" * 64, "different": 4}
+    status = {"log": "slow.log", "at": 1000.0, "verdict": "MISMATCH", "reasons": [], "counts": {"reads": 9},
+              "hours": [], "digests_by_verdict": {}, "digests": [bad], "final": True}  # fmt: skip
+    store.add_window(run, "workload shadow", {"window": "", "state": "done", "shadow": status}, [])
+    found = shadow_replay(reading(store))
+    assert found is not None
+    assert (found.run, found.taken, found.covered) == (run, 1000.0, "shadow replay, 9 reads")
+    assert [one.kind for one in found.reasons] == [ReasonKind.HARM, ReasonKind.DOUBT]
 
 
 @dataclass(frozen=True)
