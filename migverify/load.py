@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MOST_REJECTED = 0.01
+"""Share of a log's bytes that a capture may have failed to read: beyond it, rates are not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frequency:
@@ -61,13 +64,14 @@ class TransactionLoad:
 class CaptureLoad:
     """What a capture asks for. Tables are ``database.table`` of the source in lower case.
 
-    ``seconds`` is the time that it covers, ``stretch`` the seconds that a peak lasts. ``elsewhere`` are rows written to
-    unknown tables. ``longest``, ``most`` (statements) and ``largest`` (bytes) are transactions, ``widest`` is
+    ``rejected_share`` is the share of the log's bytes that could not be read, 0 to 1. ``seconds`` is the time that it
+    covers, 1 at least, ``stretch`` the seconds that a peak lasts. ``elsewhere`` are rows written to unknown tables. ``longest``, ``most`` (statements) and ``largest`` (bytes) are transactions, ``widest`` is
     a row. ``missed`` is how often a key that is not among ``keys`` may have been written.
     """
 
     formats: tuple[str, ...] = ()
     masked: bool = False
+    rejected_share: float = 0.0
     statements: int = 0
     seconds: float = 1.0
     stretch: float = 1.0

@@ -144,7 +144,8 @@ def read_load(
         for row in zip(*(batch[name] for name in COLUMNS), strict=True):
             walk.take(row)
     return replace(
-        walk.load(stretch), formats=tuple(summary.get("formats") or ()), masked=bool(summary.get("masked"))
+        walk.load(stretch), formats=tuple(summary.get("formats") or ()), masked=bool(summary.get("masked")),
+        rejected_share=summary["rejected_bytes"] / summary["bytes"] if summary.get("bytes") else 0.0,
     )  # fmt: skip
 
 
