@@ -292,5 +292,24 @@ def test_a_capture_that_cannot_tell_rates_says_why_and_what_to_do(more: dict[str
     assert todo in found.todo
 
 
+OUTSIDE = {f"pay.t{number}": TableLoad(written=number) for number in range(1, 8)}
+
+
+def test_writes_to_tables_outside_of_the_scope_are_counted_and_named() -> None:
+    found = shown(tables={"shop.t": TableLoad(written=28), **OUTSIDE})
+    assert found.state is WARN
+    assert "28 of 56 statements that write (50%) are outside of tables.include: pay.t7 (7), pay.t6 (6)," in found.value
+    assert found.value.endswith("pay.t3 (3) and 2 more")
+    assert (found.numbers["elsewhere"], found.numbers["out_of_scope"]) == (28, 28)
+    assert "tables.include" in found.todo
+    assert shown(tables={"shop.t": TableLoad(written=27), **OUTSIDE}).state is UNKNOWN, "most of it is not judged"
+    assert shown(tables=OUTSIDE).state is UNKNOWN
+
+
+def test_system_databases_are_no_part_of_the_load_and_unnamed_tables_are_elsewhere() -> None:
+    found = shown(tables={"shop.t": TableLoad(written=5), "mysql.rds_heartbeat2": TableLoad(written=900)}, unnamed=3)
+    assert (found.state, found.numbers["elsewhere"], found.numbers["out_of_scope"]) == (PASS, 3, 0)
+
+
 def test_every_question_says_why() -> None:
     assert all(one.why and one.ask for one in QUESTIONS)

@@ -86,7 +86,9 @@ def test_what_a_statement_writes(
 ) -> None:
     found = load(tmp_path, {"sql": statement, "rows_affected": affected})
     table = found.tables["shop.t"]
-    assert (table.inserts.count, table.changes.count, table.uncounted) == (inserts, changes, uncounted)
+    assert (table.inserts.count, table.changes.count, table.uncounted, table.written) == (
+        inserts, changes, uncounted, 1,
+    )  # fmt: skip
     assert table.upserts.count == ("VALUES" in statement and changes)
     assert found.elsewhere.count == 0
 
@@ -97,7 +99,8 @@ def test_what_fails_or_is_only_prepared_writes_nothing_and_what_no_text_tells_is
         {"sql": "INSERT INTO t VALUES (1, 2)", "command": "prepare"},
         "CALL work()", {"sql": "LOAD DATA INFILE 'x' INTO TABLE t", "rows_affected": 9}, "SELECT v FROM t WHERE id = 1",
     )  # fmt: skip
-    assert found.elsewhere.count == 10
+    assert (found.elsewhere.count, found.unnamed) == (10, 2)
+    assert (found.tables["shop.t"].written, sum(table.written for table in found.tables.values())) == (0, 0)
     assert found.tables["shop.t"].inserts.count == 0
     assert found.tables["shop.t"].reads.count == 1
 
