@@ -27,9 +27,9 @@ class TableLoad:
     """What is asked of one table.
 
     ``reads`` and ``changes`` (UPDATE, DELETE, REPLACE, upserts) count statements, ``inserts`` rows, ``upserts`` rows of
-    which some may be new. ``written`` are all statements that write to it. ``uncounted`` are INSERT statements whose rows or time the capture does not tell.
-    ``ascending`` is, by column, the share of pairs of inserted values of which the later one is the larger: 1 for ids
-    in the order of time, a half for random ones.
+    which some may be new, ``written`` all statements that write to it. ``uncounted`` are INSERT statements whose rows
+    or time the capture does not tell. ``ascending`` is, by column, the share of pairs of inserted values of which the
+    later one is the larger: 1 for ids in the order of time, a half for random ones.
     """
 
     reads: Frequency = field(default_factory=Frequency)
