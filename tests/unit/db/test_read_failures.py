@@ -62,5 +62,12 @@ def test_the_grant_that_is_missing_is_written_out(code: int, text: str, sql: str
     assert "<" not in hint
 
 
+@pytest.mark.parametrize("message", ["the server is gone", "the server is gone.", "is it gone?"])
+def test_a_message_and_its_hint_are_joined_by_one_dot(message: str) -> None:
+    assert ReadError(message, hint="Verify again.").line == message.rstrip(".") + (
+        " Verify again." if message.endswith("?") else ". Verify again."
+    )
+
+
 def test_own_words_are_kept() -> None:
     assert in_words(ReadError("amounts below zero")) == "amounts below zero"
