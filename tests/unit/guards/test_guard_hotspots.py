@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from migverify.cli.main import run
 from migverify.config import Config
 from migverify.guards.capacity_read import Sizes, TableSize
 from migverify.guards.hotspots_capture import capture
@@ -309,6 +311,14 @@ def test_writes_to_tables_outside_of_the_scope_are_counted_and_named() -> None:
 def test_system_databases_are_no_part_of_the_load_and_unnamed_tables_are_elsewhere() -> None:
     found = shown(tables={"shop.t": TableLoad(written=5), "mysql.rds_heartbeat2": TableLoad(written=900)}, unnamed=3)
     assert (found.state, found.numbers["elsewhere"], found.numbers["out_of_scope"]) == (PASS, 3, 0)
+
+
+@pytest.mark.parametrize("rates", [("--warn-rate", "5000", "--fail-rate", "10"), ("--warn-rate", "2000")])
+def test_a_rate_that_warns_is_below_the_one_that_fails(
+    rates: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["guard", "hotspots", *rates, "--config", str(tmp_path / "none.yaml")]) == 2
+    assert "is not below --fail-rate" in capsys.readouterr().err
 
 
 def test_every_question_says_why() -> None:
