@@ -249,23 +249,18 @@ def scrub(text: str, secrets: Iterable[Secret] | None = None, *, whole_words: bo
 
 @lru_cache(maxsize=8)  # a journal line has dozens of texts, and the secrets of a process are the same for all
 def _pattern(hidden: frozenset[Secret], whole_words: bool) -> re.Pattern[str]:
-    spellings = {
-        spelling: whole_words and len(secret.reveal()) < _SHORTEST
-        for secret in sorted(
-            hidden, key=lambda one: len(one.reveal())
-        )  # the longer of two that share a spelling counts
-        for spelling in _spellings(secret.reveal())
-    }
+    ordered = sorted((secret.reveal() for secret in hidden), key=len)  # the longer of two that share a spelling counts
+    is_short = {spelling: len(text) < _SHORTEST for text in ordered for spelling in _spellings(text)}
     return re.compile("|".join(
-        _alone(spelling) if spellings[spelling] else re.escape(spelling)
-        for spelling in sorted(spellings, key=len, reverse=True)
+        _alone(spelling) if whole_words and is_short[spelling] else re.escape(spelling)
+        for spelling in sorted(is_short, key=len, reverse=True)
     ))  # fmt: skip
 
 
 def _alone(spelling: str) -> str:
     """Return a pattern of a text that is no part of a longer word; the edges of a sign need no such care."""
-    before = r"(?<![^\W_])" if spelling[0].isalnum() else ""
-    after = r"(?![^\W_])" if spelling[-1].isalnum() else ""
+    before = r"(?<!\w)" if spelling[0].isalnum() else ""
+    after = r"(?!\w)" if spelling[-1].isalnum() else ""
     return f"{before}{re.escape(spelling)}{after}"
 
 

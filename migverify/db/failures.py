@@ -124,9 +124,12 @@ def _grant_hint(code: int, text: str, endpoint: Endpoint, sql: str = "") -> str:
 
 
 def _qualified(table: str, text: str) -> str:
-    """Return a table with the database that a text names before it, empty where it names none."""
-    named = re.search(rf"`?([^\s`'.,()]+)`?\.`?({re.escape(table)})\b`?", text, re.IGNORECASE)
-    return f"{quote_name(named[1])}.{quote_name(named[2])}" if named else ""
+    """Return a table with its database where a text names one such table; empty where it names none or several."""
+    named = re.findall(
+        rf"(?:FROM|JOIN|INTO|UPDATE|TABLE)\s+`?([^\s`'.,()]+)`?\.`?({re.escape(table)})(?![\w$])", text, re.IGNORECASE
+    )
+    names = {f"{quote_name(database)}.{quote_name(name)}" for database, name in named}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _account(text: str, endpoint: Endpoint) -> str:

@@ -101,7 +101,7 @@ def test_scrub_keeps_the_rest() -> None:
     [
         ("x", "user 'x' does not exist: x, x=x", "user '***' does not exist: ***, ***=***"),
         ("x", "mysql://u:x@h, p%3Ax", "mysql://u:***@h, p%3Ax"),
-        ("db1", "db1 of db10 and db1_copy", "*** of db10 and ***_copy"),
+        ("db1", "db1 of db10 and db1_copy", "*** of db10 and db1_copy"),
     ("é", "é, été", "***, été"), ("!", "gone!", "gone***"), ("a'", "it is a' or ba'", "it is *** or ba'"),
         ("long", "along with long", "a*** with ***"),
     ],

@@ -51,7 +51,9 @@ def test_remarks_beside_a_verdict_hold_no_words_of_a_server(code: int, monkeypat
          "GRANT INSERT ON `shop`.`Orders` TO that user"),
         (1142, "SELECT command denied to user 'm'@'10.0.0.7' for table `shop`.`orders`", "SELECT 1",
          "GRANT SELECT ON `shop`.`orders` TO that user"),
-        (1142, "SELECT command denied to user 'm'@'10.0.0.7' for table 'orders'", "SELECT 1 FROM orders",
+        (1142, "SELECT command denied to user 'm'@'10.0.0.7' for table 'b'", "SELECT 1 FROM x.b JOIN y.b",
+         "Grant SELECT on table b to that user"),
+        (1142, "SELECT command denied to user 'm'@'10.0.0.7' for table 'orders'", "SELECT o.orders FROM orders AS o",
          "Grant SELECT on table orders to that user"),
     ],
 )  # fmt: skip
