@@ -41,10 +41,11 @@ _TABLES = (
     "tables armed", "tables diff", "tables loss", "tables plan", "tables repair", "tables verify", "tables watch",
 )  # fmt: skip
 _REPLAY = ("workload replay --nightly", "workload replay", "workload reproduce")
+_PLANS = ("workload plans",)
 REPAIR = "tables repair --apply"
 CHECK = frozenset({"guard ids", "guard schema", "guard settings"})
 """Guards that `check` asks; `guard monitors` asks no server there."""
-_READING = (*_TABLES, REPAIR, *_RULES, *_SCHEMA, *_REPLAY, "guard capacity", "changes audit",
+_READING = (*_TABLES, REPAIR, *_RULES, *_SCHEMA, *_REPLAY, *_PLANS, "guard capacity", "changes audit",
             "guard settings", "guard hotspots", "guard ids", "init", "workload probe")  # fmt: skip
 
 
@@ -110,7 +111,7 @@ NEEDS = (
           "workload explain-conflict", "workload sessions"),
          "sessions, transactions and slow statements of all users and nodes; on MySQL ids of tables",
          "TiDB shows a user its own sessions only: these questions are INCONCLUSIVE"),
-    Need(("SHOW VIEW",), DATABASES, _BOTH, _ALL, ("guard settings", *_SCHEMA, *_REPLAY),
+    Need(("SHOW VIEW",), DATABASES, _BOTH, _ALL, ("guard settings", *_SCHEMA, *_REPLAY, *_PLANS),
          "texts of views, and plans of statements on views",
          "`guard settings` warns; `guard schema` reports them as not seen"),
     Need(("TRIGGER",), DATABASES, _BOTH, _BINLOG,
