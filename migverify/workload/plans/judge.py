@@ -19,13 +19,6 @@ from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, Query
 from migverify.workload.plans.statistics import TargetTables, analyze, contradiction
 
 _ORDER = list(Harm)
-_DENIED_WRITE = re.compile(
-    r"(?:INSERT|UPDATE|DELETE|REPLACE) command denied|privilege check for '(?:INSERT|UPDATE|DELETE|REPLACE)' fail",
-    re.IGNORECASE,
-)
-_WRITE_REMEDY = (
-    "; leave writes out by --reads-only, or give a user who may write and --accept-write-grants: nothing is written"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +134,15 @@ def with_drift(judged: JudgedPlans, drift: PlanDrift, limits: PlanLimits | None 
     return replace(
         judged, findings=(*judged.findings, PlanFinding(Harm.CHANGED, "", str(drift), remedy)), changed=str(drift)
     )
+
+
+_DENIED_WRITE = re.compile(
+    r"(?:INSERT|UPDATE|DELETE|REPLACE) command denied|privilege check for '(?:INSERT|UPDATE|DELETE|REPLACE)' fail",
+    re.IGNORECASE,
+)
+_WRITE_REMEDY = (
+    "; leave writes out by --reads-only, or give a user who may write and --accept-write-grants: nothing is written"
+)
 
 
 def _doubts(
