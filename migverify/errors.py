@@ -72,7 +72,8 @@ class MigverifyError(Exception):
     @property
     def line(self) -> str:
         """The message and what to do, in one line."""
-        return " ".join((f"{self.message}. {self.hint}" if self.hint else self.message).split())
+        joint = " " if self.message.rstrip().endswith((".", "!", "?", ":")) else ". "
+        return " ".join((f"{self.message}{joint}{self.hint}" if self.hint else self.message).split())
 
 
 def _rebuild(kind: type[MigverifyError], message: str, hint: str) -> MigverifyError:

@@ -219,7 +219,7 @@ def hide_logins(text: str) -> str:
     return _LOGIN.sub(hide, text)
 
 
-def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:
+def scrub(text: str, secrets: Iterable[Secret] | None = None, *, whole_words: bool = False) -> str:
     """Return a message without any of the secrets, in any spelling.
 
     Parameters
@@ -229,11 +229,14 @@ def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:
     secrets
         What must not show; by default every secret this process resolved. Removed are the text itself and the
         text percent-encoded, escaped as SQL, JSON, HTML or Python would, and as hex.
+    whole_words
+        For sentences of migverify and of servers: a secret of less than four letters is removed only where it is a
+        whole word. A mask inside of a word that everybody knows would spell the secret out.
     """
     hidden = frozenset(secret for secret in (known_secrets() if secrets is None else secrets) if secret)
     if not hidden:
         return text
-    pattern = _pattern(hidden)
+    pattern = _pattern(hidden, whole_words)
     for mask in _MASKS:
         # The mask itself, or the mask with the text around it, can spell a short password.
         result = pattern.sub(mask, text)
@@ -245,9 +248,20 @@ def scrub(text: str, secrets: Iterable[Secret] | None = None) -> str:
 
 
 @lru_cache(maxsize=8)  # a journal line has dozens of texts, and the secrets of a process are the same for all
-def _pattern(hidden: frozenset[Secret]) -> re.Pattern[str]:
-    spellings = {spelling for secret in hidden for spelling in _spellings(secret.reveal())}
-    return re.compile("|".join(re.escape(spelling) for spelling in sorted(spellings, key=len, reverse=True)))
+def _pattern(hidden: frozenset[Secret], whole_words: bool) -> re.Pattern[str]:
+    ordered = sorted((secret.reveal() for secret in hidden), key=len)  # the longer of two that share a spelling counts
+    is_short = {spelling: len(text) < _SHORTEST for text in ordered for spelling in _spellings(text)}
+    return re.compile("|".join(
+        _alone(spelling) if whole_words and is_short[spelling] else re.escape(spelling)
+        for spelling in sorted(is_short, key=len, reverse=True)
+    ))  # fmt: skip
+
+
+def _alone(spelling: str) -> str:
+    """Return a pattern of a text that is no part of a longer word; the edges of a sign need no such care."""
+    before = r"(?<!\w)" if spelling[0].isalnum() else ""
+    after = r"(?!\w)" if spelling[-1].isalnum() else ""
+    return f"{before}{re.escape(spelling)}{after}"
 
 
 def _spellings(text: str) -> set[str]:

@@ -87,7 +87,7 @@ def command_line() -> str:
 
 def say(text: str) -> None:
     """Print a line of progress or advice to standard error, scrubbed."""
-    typer.echo(scrub(hide_logins(text)), err=True)
+    typer.echo(scrub(hide_logins(text), whole_words=True), err=True)
 
 
 def say_error(error: MigverifyError) -> None:

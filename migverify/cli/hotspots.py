@@ -19,6 +19,7 @@ from migverify.cli.guards import (
     WatchOption,
     run_guards,
 )
+from migverify.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +67,11 @@ def hotspots(
     from migverify.config import load_config
     from migverify.guards.hotspots_model import HotspotLimits
 
+    if warn_rate >= fail_rate:
+        raise UsageError(
+            f"--warn-rate {warn_rate:g} is not below --fail-rate {fail_rate:g}",
+            hint="Lower the one, or raise the other.",
+        )
     loaded, opened = load_config(config), open_run_store(store, config)
     limits = HotspotLimits(warn=warn_rate, fail=fail_rate)
     guard = make_guard(loaded, opened, limits, capture, assume_database)

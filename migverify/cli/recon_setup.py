@@ -68,9 +68,9 @@ class ReconSetup:
 
 def set_up(
     config: Path, rules: Path, names: list[str] | None, params: list[str] | None, start: str | None, end: str | None,
-    engine: EngineName | None, master: str | None = None,
+    engine: EngineName | None, master: str | None = None, *, start_option: str = "--from",
 ) -> ReconSetup:  # fmt: skip
-    """Load and check everything that needs no server.
+    """Load and check everything that needs no server; ``start_option`` is what a command calls ``start``.
 
     Raises ConfigError, UsageError: the configuration, a rule, a parameter, a time or a name is wrong.
     """
@@ -91,7 +91,7 @@ def set_up(
     endpoints = {e.name: e for e in loaded.rule_endpoints if e.name in used}
     secrets = {e.name: resolve_password(e).reveal() for e in endpoints.values() if e.password_env or e.password_command}
     name, reason = _choose(found, engine, master, loaded.spark.master)
-    span = EvaluationPeriod(_moment(start, "--from"), _moment(end, "--to"))
+    span = EvaluationPeriod(_moment(start, start_option), _moment(end, "--to"))
     feed = Changefeed.of(loaded, secrets.get(loaded.target.name)) if changed_tables(found, loaded.target.name) else None
     if feed is not None and name is EngineName.SPARK:
         raise UsageError(

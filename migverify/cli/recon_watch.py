@@ -99,7 +99,7 @@ def watch(
 
     if timeout is not None and not (once or until):
         raise UsageError("--timeout belongs to --once and --until")
-    setup = _sparing(set_up(config, rules, rule, param, since, None, engine, spark_master))
+    setup = _sparing(set_up(config, rules, rule, param, since, None, engine, spark_master, start_option="--since"))
     facts = {
         "engine": str(setup.engine),
         "endpoints": {name: {"address": f"{e.host}:{e.port}"} for name, e in setup.endpoints.items()},

@@ -16,6 +16,7 @@ RENAMED = {
     "runbook traffic schema": "config --schema traffic",
     "workload waivers": "config --waivers",
     "tables status": "status",
+    "changes audit --delivered": "tables watch --start POSITION --until-drained",
     "changes pipeline": "changes audit --pipeline",
     "workload capture-quality": "workload capture --quality",
     "workload poll": "workload capture --poll",
@@ -46,7 +47,10 @@ RENAMED = {
     "runbook export": "runbook report --export",
     "runbook verify-journal": "runbook report --verify",
 }
-"""Words of the first release -> the command line that does the same now."""
+"""Words of the first release -> the command line that does the same now.
+
+An option may be anywhere behind its command.
+"""
 
 _WORDS = 3
 
@@ -62,8 +66,9 @@ def refuse_renamed(arguments: Sequence[str]) -> None:
     words = list(arguments)
     while words and words[0].startswith("-"):
         del words[0]
-    for count in range(_WORDS, 0, -1):
-        old = " ".join(words[:count])
+    commands = [" ".join(words[:count]) for count in range(_WORDS, 0, -1)]
+    options = {word.partition("=")[0] for word in words if word.startswith("--")}
+    for old in (*(f"{command} {option}" for command in commands for option in sorted(options)), *commands):
         new = RENAMED.get(old)
         if new is not None:
             raise UsageError(

@@ -134,7 +134,8 @@ def _refuse_production(options: ClientOptions, sessions: Mapping[str, Session], 
     except EndpointError as error:
         raise UsageError(
             f"scenarios create tables in the database {options.database} of both sides. {error.message}",
-            hint=f"{error.hint}. Or --own-servers; or --source-is-scratch when this source is no production server.",
+            hint=f"{error.hint.rstrip('.')}. Or --own-servers; or --source-is-scratch when this source is no production"
+            " server.",
         ) from error
 
 

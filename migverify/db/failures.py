@@ -18,12 +18,14 @@ from migverify.errors import (
     UnreachableError,
 )
 from migverify.model import Endpoint
+from migverify.sql.quoting import quote_name
 
 CONNECT_FAILURES = (pymysql.MySQLError, OSError, struct.error, RuntimeError)
 """What PyMySQL raises while it connects."""
 QUERY_FAILURES = (pymysql.MySQLError, OSError, struct.error)
 """What PyMySQL raises while it runs a statement."""
 
+_PAGE = "see docs/privileges.md"
 _DENIED = {1044, 1142, 1143, 1227, 1370, 8121}
 _TIME_LIMIT = {3024, 1969}
 _TIDB_TIME_LIMIT = ("context deadline exceeded", "context canceled")  # its other words for max_execution_time
@@ -45,7 +47,7 @@ def query_failure(endpoint: Endpoint, error: Exception, sql: str) -> ReadError |
     shown = sql if len(sql) <= 2000 else f"{sql[:2000]} ... ({len(sql)} characters)"
     message = f"{where}: {text} [{code}]\n  SQL: {shown}"
     if code in _DENIED:
-        return PrivilegeError(message, hint=_grant_hint(code, text, endpoint))
+        return PrivilegeError(message, hint=_grant_hint(code, text, endpoint, sql))
     if code in _TIME_LIMIT or (code in (1105, 1317) and "maximum statement execution time" in text):
         return TimeLimitError(message)
     if code == 1105 and endpoint.query_seconds and any(words in text for words in _TIDB_TIME_LIMIT):
@@ -96,22 +98,38 @@ def connect_failure(endpoint: Endpoint, error: Exception) -> EndpointError:
     )
 
 
-def _grant_hint(code: int, text: str, endpoint: Endpoint) -> str:
+def _grant_hint(code: int, text: str, endpoint: Endpoint, sql: str = "") -> str:
+    account = _account(text, endpoint)
     needed = re.search(r"at least one of\) the (.+?) privilege", text)
     if needed:
         word = needed[1].split(",")[-1].strip()
-        return f"Run as an administrator: GRANT {word} ON *.* TO {_account(text, endpoint)} (see docs/privileges.md)."
+        return f"Run as an administrator: GRANT {word} ON *.* TO {account} (see docs/privileges.md)."
     if code == 1227:
-        return f"Grant what is named above to {_account(text, endpoint)}, or leave out the option that needs it."
+        return f"Grant what is named above to {account}, or leave out the option that needs it."
     command = re.match(r"(\w+) command denied", text)
     word = command[1].upper() if command else "SELECT"
     database = re.search(r"to database '(.+?)'$", text)
-    table = re.search(r"for table '(.+?)'$", text)
-    column = re.search(r"for column '(.+?)' in table '(.+?)'$", text)
-    what = (f"table {table[1]}" if table else f"all columns of table {column[2]}" if column
-            else f"database {database[1]}" if database else "what it may not read")  # fmt: skip
-    return (f"{_account(text, endpoint)} lacks {word} on {what}. Run as an administrator: "
-            f"GRANT {word} ON <database>.<table> TO <that user> (see docs/privileges.md).")  # fmt: skip
+    if database:  # the account is the one that the server matched, as it was granted
+        grant = f"GRANT {word} ON {quote_name(database[1])}.* TO {account}"
+        return f"{account} lacks {word} on database {database[1]}. Run as an administrator: {grant} ({_PAGE})."
+    table = re.search(r"for (?:column '.+?' in )?table ['`](?:.+?`\.`)?(.+?)['`]$", text)
+    what = "what it may not read" if table is None else (
+        f"{'all columns of ' if 'for column' in text else ''}table {table[1]}")  # fmt: skip
+    lacks = f"{account} lacks {word} on {what}."
+    where = _qualified(table[1], f"{text} {sql}") if table else ""
+    if not where:
+        return f"{lacks} Grant {word} on {what} to that user ({_PAGE})."
+    # the account's host is the client's here, not the one that was granted
+    return f"{lacks} Run as an administrator: GRANT {word} ON {where} TO that user ({_PAGE})."
+
+
+def _qualified(table: str, text: str) -> str:
+    """Return a table with its database where a text names one such table; empty where it names none or several."""
+    named = re.findall(
+        rf"(?:FROM|JOIN|INTO|UPDATE|TABLE)\s+`?([^\s`'.,()]+)`?\.`?({re.escape(table)})(?![\w$])", text, re.IGNORECASE
+    )
+    names = {f"{quote_name(database)}.{quote_name(name)}" for database, name in named}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _account(text: str, endpoint: Endpoint) -> str:

@@ -7,32 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from migverify.guards.capacity_judge import shown_bytes, shown_seconds
+from migverify.guards.hotspots_capture import capture
 from migverify.guards.hotspots_model import ROW_ID, ROWS, InsertRange, KeyOrder, follows_updates
 from migverify.guards.hotspots_read import DEFAULTS, REGION_BYTES, Growth, HotspotFacts
-from migverify.guards.model import AnswerState, CheckResult, GuardQuestion, passed, unknown, warned
+from migverify.guards.model import AnswerState, CheckResult, GuardQuestion, passed, unknown
 from migverify.load import TableLoad, TransactionLoad
 from migverify.model import TableDef
 from migverify.sql import settings as sql
 from migverify.sql.settings import version_number
-
-
-def capture(facts: HotspotFacts) -> Iterator[CheckResult]:
-    """Judge whether the capture shows the load: where it does not, nothing of it may pass."""
-    load = facts.load
-    if load is None:
-        yield unknown("no capture: rates, small tables, keys and transactions are not known", "Give --capture DIR.")
-        return
-    value = f"{load.statements:,} statements in {shown_seconds(load.seconds)}"
-    numbers = {"statements": float(load.statements), "seconds": load.seconds, "elsewhere": float(load.elsewhere.count)}
-    if load.elsewhere.peak >= facts.limits.warn:
-        yield unknown(f"{value}; up to {load.elsewhere.peak:,.0f} rows/s are written to tables that no text tells",
-                      numbers=numbers)  # fmt: skip
-    elif load.masked:
-        yield unknown(f"{value}; its literals are masked: keys are not known", numbers=numbers)
-    elif "slow" in load.formats:
-        yield warned(f"{value}; a slow log holds only what took longer than long_query_time", numbers=numbers)
-    else:
-        yield passed(value, numbers=numbers)
 
 
 def insert_order(facts: HotspotFacts) -> Iterator[CheckResult]:

@@ -38,6 +38,9 @@ class HotspotLimits:
     key_warn, key_fail
         Writes of one row: each waits for the lock of the one before, from its statement to the end of its two-phase
         commit, about 5 to 20 ms.
+    least_statements
+        Statements that a capture has to hold before its rates count: of a hundred that come by chance, a rate is known
+        to a tenth. It has to cover ``sustained`` seconds too.
     peak_factor
         How much higher than a mean of a long time a peak may be.
     cached_bytes, cached_writes
@@ -52,6 +55,7 @@ class HotspotLimits:
     sustained: float = 10.0
     key_warn: float = 50.0
     key_fail: float = 200.0
+    least_statements: int = 100
     peak_factor: float = 10.0
     cached_bytes: int = 4 << 20
     cached_writes: float = 10 / 60

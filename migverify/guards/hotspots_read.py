@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
 
+from migverify.config import is_system_database
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
 from migverify.guards.capacity_read import CapacityReading, Sizes, bytes_of
@@ -149,6 +150,20 @@ class HotspotFacts:
                         one.upserts + two.upserts, one.uncounted + two.uncounted, {**two.ascending, **one.ascending},
                     )  # fmt: skip
         return found
+
+    @cached_property
+    def out_of_scope(self) -> list[tuple[str, int]]:
+        """Source tables that the capture writes and nothing judges, and by how many statements; the most first.
+
+        System databases are not migrated: they are no part of the load.
+        """
+        known = {f"{database}.{table}".lower() for names in self.sources.values() for _, database, table in names}
+        written = [
+            (name, one.written) for name, one in (self.load.tables.items() if self.load is not None else ())
+            if one.written and name not in known and not self.scope.wanted(*name.split(".", 1))
+            and not is_system_database(name.partition(".")[0])
+        ]  # fmt: skip
+        return sorted(written, key=lambda one: (-one[1], one[0]))
 
     def bytes_of(self, table: str) -> int:
         """Return the estimated size of a table: the larger side's, as the target may not be full yet."""

@@ -143,7 +143,7 @@ NEEDS = (
          "`changes check` is INCONCLUSIVE for sessions with settings of their own;"
          " `workload capture --poll` is refused"),
     Need(("SELECT",), "mysql.*", _TARGET, frozenset({_TIDB}),
-         ("guard settings", "recon run", "workload replay --mark-clone", *_REPLAY),
+         ("guard settings", "recon run", *_PLANS, "workload replay --mark-clone", *_REPLAY),
          "TiDB's own state: garbage collection, statistics, the id of the cluster",
          "`guard settings` is INCONCLUSIVE for them; a clone cannot be proved"),
     Need(("SELECT", "INSERT", "DELETE"), MARKER, _SOURCE, _ALL, ("tables watch",),

@@ -214,7 +214,7 @@ class PairRun:
         """Record that a task failed; spans get another try, everything else makes the pair INCONCLUSIVE."""
         if isinstance(error, ReplacedError):
             if not self._replaced:
-                self.failures.append(f"{error.message}. {error.hint}")
+                self.failures.append(error.line)
             self._replaced = self.stopped = True
             self.ready.clear()
             return

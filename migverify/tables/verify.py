@@ -171,7 +171,7 @@ class _Dispatcher:
             raise KeyboardInterrupt from None  # somebody stopped the engine; the run stays resumable
         except LoginError as error:
             # Each chunk of each table would end the same, one after the other.
-            self.refusal = f"{error.message}. {error.hint}"
+            self.refusal = error.line
             return
         except MigverifyError as error:
             run.failed(task, error if isinstance(error, ReadError) else ReadError(error.message, hint=error.hint))

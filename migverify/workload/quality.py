@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from migverify.errors import UsageError
+from migverify.load import MOST_REJECTED
 from migverify.workload.capture import WITHOUT_CONNECTS, time_text
 from migverify.workload.model import SUMMARY
 from migverify.workload.server_sessions import SessionDump, unseen_by_slow_log
@@ -279,7 +280,10 @@ def _findings(quality: Quality) -> Iterator[str]:
     if not quality.whole:
         yield "every statement is partial: none can be judged"
     if quality.rejected:
-        yield f"{quality.rejected:,} pieces ({quality.rejected_share:.2%} of the bytes) could not be read"
+        beyond = (quality.rejected_share or 0.0) > MOST_REJECTED
+        yield f"{quality.rejected:,} pieces ({quality.rejected_share:.2%} of the bytes) could not be read" + (
+            f": more than {MOST_REJECTED:.0%}, so its rates are not known" if beyond else ""
+        )
     for server in quality.servers:
         if server.gaps:
             yield (

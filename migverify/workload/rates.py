@@ -144,7 +144,8 @@ def read_load(
         for row in zip(*(batch[name] for name in COLUMNS), strict=True):
             walk.take(row)
     return replace(
-        walk.load(stretch), formats=tuple(summary.get("formats") or ()), masked=bool(summary.get("masked"))
+        walk.load(stretch), formats=tuple(summary.get("formats") or ()), masked=bool(summary.get("masked")),
+        rejected_share=summary["rejected_bytes"] / summary["bytes"] if summary.get("bytes") else 0.0,
     )  # fmt: skip
 
 
@@ -160,6 +161,7 @@ class _Walk:
         self._meanings = Meanings("mysql")
         self._counts: defaultdict[tuple[str, str], _Counts] = defaultdict(lambda: _Counts(self._width))
         self._uncounted: Counter[str] = Counter()
+        self._written: Counter[str] = Counter()
         self._samples: defaultdict[tuple[str, str], _Sample] = defaultdict(_Sample)
         self._top = _TopKeys(max(1.0, span / KEY_STRETCHES))
         self._statements = 0
@@ -204,6 +206,7 @@ class _Walk:
         words = _words(sql, lexed)
         table = _written(sql, lexed, words, names, database)
         word, is_upsert = words[:1], words[:1] == [b"REPLACE"] or b"DUPLICATE" in words
+        self._written[table or ""] += 1
         if table is None:
             self._counts["", "elsewhere"].add(moment, affected or 1)
             return affected or 1, len(sql)
@@ -272,7 +275,7 @@ class _Walk:
                 ascending[table][column] = share
         tables = {
             name: TableLoad(of(name, "reads"), of(name, "inserts"), of(name, "changes"), of(name, "upserts"),
-                            self._uncounted[name], ascending.get(name, {}))
+                            self._uncounted[name], ascending.get(name, {}), self._written[name])
             for name in sorted({name for name, _ in self._counts if name} | set(self._uncounted))
         }  # fmt: skip
         keys = [
@@ -285,8 +288,9 @@ class _Walk:
         keys.sort(key=lambda one: (-one.writes.peak, -one.writes.count, one.table, one.key))
         return CaptureLoad(
             statements=self._statements, seconds=self._span, stretch=min(self._span, max(stretch, self._width)),
-            tables=tables, keys=tuple(keys[:TOP_KEYS]), elsewhere=of("", "elsewhere"), longest=self._longest,
-            most=self._most, largest=self._largest, widest=self._widest, missed=self._top.missed,
+            tables=tables, keys=tuple(keys[:TOP_KEYS]), elsewhere=of("", "elsewhere"), unnamed=self._written[""],
+            longest=self._longest, most=self._most, largest=self._largest, widest=self._widest,
+            missed=self._top.missed,
         )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ from tests.conftest import Databases
 pytestmark = pytest.mark.db
 
 BEGAN = 1_767_323_045
-SECONDS = 3
+SECONDS = 11
+"""A capture of less than 10 s is too short for its rates."""
 ENTRY = (
     "# Time: 2026-01-02T03:04:{:09.6f}Z\n# User@Host: app[app] @ [10.0.0.1]  Id: {}\n"
     "# Query_time: 0.000100  Lock_time: 0.000000 Rows_sent: 0  Rows_examined: 0\nuse {};\nSET timestamp={};\n{};\n"
@@ -35,11 +36,11 @@ def guarded(databases: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[
         "tables": {"include": [f"{databases.name}.*"]}, "store": f"sqlite:///{tmp_path}/store.db",
     }))  # fmt: skip
 
-    def ask(statement: Callable[[int], str] | None, rate: int, *more: str) -> dict[str, Any]:
+    def ask(statement: Callable[[int], str] | None, rate: int, *more: str, seconds: int = SECONDS) -> dict[str, Any]:
         options: list[str] = []
         if statement is not None:
             with (tmp_path / "slow.log").open("w") as log:
-                for number in range(rate * SECONDS):
+                for number in range(rate * seconds):
                     at = number / rate
                     log.write(ENTRY.format(5 + at, 7 + number % 20, databases.name, BEGAN + int(at), statement(number)))
             capture = [
@@ -50,7 +51,7 @@ def guarded(databases: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[
                 str(tmp_path / "capture"),
                 "--replace",
             ]
-            assert run_command(capture) == 0
+            assert run_command(capture) == (0 if rate else 3)
             options = ["--capture", str(tmp_path / "capture")]
         capsys.readouterr()
         code = run_command(
@@ -103,7 +104,7 @@ TWINS = {
     "UUID": ("id CHAR(36) PRIMARY KEY, v INT)", uuid, 2000),
     "random numbers": (
         "id BIGINT PRIMARY KEY, v INT)", lambda _: f"INSERT INTO t VALUES ({NEXT.getrandbits(60)}, 1)", 2000),
-    "few inserts": ("id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)", without_id, 5),
+    "few inserts": ("id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)", without_id, 10),
 }  # fmt: skip
 SOURCES = {
     "UUID": "CREATE TABLE t (id CHAR(36) PRIMARY KEY, v INT)",
@@ -127,6 +128,17 @@ def test_without_a_capture_nothing_passes(databases: Databases, guarded: Callabl
     assert (found["code"], set(answers(found, "inconclusive"))) == (3, {"capture"}), found
 
 
+def test_a_capture_that_holds_nothing_or_a_fragment_passes_nothing(
+    databases: Databases, guarded: Callable[..., dict[str, Any]]
+) -> None:
+    databases.both(f"USE `{databases.name}`", PLAIN)
+    fragment = guarded(without_id, 27, seconds=1)
+    assert (fragment["code"], set(answers(fragment, "inconclusive"))) == (3, {"capture"}), fragment
+    empty = guarded(without_id, 0)
+    assert (empty["code"], set(answers(empty, "inconclusive"))) == (3, {"capture"}), empty
+    assert "it holds no statement" in answers(empty, "inconclusive")["capture"]["value"]
+
+
 def test_what_else_is_hot(databases: Databases, guarded: Callable[..., dict[str, Any]]) -> None:
     """Time-ordered ids, an index on the time, a counter's row, a small table that is read; all in one capture."""
     databases.both(
@@ -140,7 +152,7 @@ def test_what_else_is_hot(databases: Databases, guarded: Callable[..., dict[str,
         lambda n: f"SELECT v FROM settings WHERE id = {n % 5}",
         lambda n: f"SELECT v FROM settings WHERE id = {n % 3}",
     )
-    found = guarded(lambda n: statements[n % 4](n), 8000)
+    found = guarded(lambda n: statements[n % 4](n), 8000, seconds=3)
     failed, warned = answers(found, "fail"), answers(found, "warn")
     assert found["code"] == 1
     assert set(failed) == {"insert order rows", "insert order index by_time", "hot key id=7",
@@ -152,5 +164,5 @@ def test_what_else_is_hot(databases: Databases, guarded: Callable[..., dict[str,
 def test_a_row_that_tidb_does_not_take(databases: Databases, guarded: Callable[..., dict[str, Any]]) -> None:
     databases.both(f"USE `{databases.name}`", "CREATE TABLE t (id INT PRIMARY KEY, b LONGBLOB)")
     large = f"UPDATE t SET b = '{'x' * (7 << 20)}' WHERE id = 1"
-    found = guarded(lambda n: large if n == 2 else f"UPDATE t SET b = '' WHERE id = {n}", 1)
+    found = guarded(lambda n: large if n == 2 else f"UPDATE t SET b = '' WHERE id = {n}", 10)
     assert set(answers(found, "warn")) == {"capture", "transaction row"}, found

@@ -14,6 +14,9 @@ import pytest
 import yaml
 
 from migverify.cli.main import main, run
+from migverify.db.session import open_session
+from migverify.errors import PrivilegeError
+from migverify.model import Endpoint, Flavor
 from migverify.store.open import open_store
 from migverify_lab.servers import LabServer, LabServers
 from migverify_lab.session import connect
@@ -167,6 +170,23 @@ def as_user(server: LabServer, user: str, *statements: str) -> None:
     with connect(replace(server, user=user)) as connection, connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
+
+
+def test_the_grant_of_a_hint_can_be_pasted(databases: Databases, user: str) -> None:
+    """The health of statistics is TiDB's own; a table is named without its database by MySQL."""
+    databases.both("CREATE TABLE t (id INT PRIMARY KEY)")
+    asking = ((databases.pair.target, Flavor.TIDB, "SHOW STATS_HEALTHY", "GRANT SELECT ON `mysql`.* TO "),
+              (databases.pair.source, Flavor.MYSQL, f"SELECT id FROM `{databases.name}`.t",
+               f"GRANT SELECT ON `{databases.name}`.`t` TO that user"))  # fmt: skip
+    for server, flavor, statement, grant in asking:
+        endpoint = Endpoint(flavor.value, server.host, server.port, user)
+        with closing(open_session(endpoint, None)) as session, pytest.raises(PrivilegeError) as refused:
+            session.query(statement)
+        assert grant in refused.value.hint
+        typed = refused.value.hint.partition("administrator: ")[2].partition(" (see")[0]
+        execute(server, typed.replace("that user", quoted(user)))
+        with closing(open_session(endpoint, None)) as session:
+            session.query(statement)
 
 
 def test_patterns_of_databases_are_granted_as_patterns(

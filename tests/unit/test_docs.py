@@ -54,6 +54,14 @@ def test_links_lead_somewhere_and_words_are_plain() -> None:
     assert not wrong
 
 
+def test_no_blank_line_breaks_a_table() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        lines = ["", *page.read_text(encoding="utf-8").splitlines(), ""]
+        for number, (before, line, after) in enumerate(zip(lines, lines[1:], lines[2:], strict=False), 1):
+            is_head = line.startswith("|") and not before.startswith("|")
+            assert not is_head or after.startswith(("|-", "| -", "|:", "| :")), f"{page.name}:{number}: {line}"
+
+
 def test_the_map_of_the_site_lists_every_page() -> None:
     site = (ROOT / "mkdocs.yml").read_text()
     for page in (ROOT / "docs").glob("*.md"):

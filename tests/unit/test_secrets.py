@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from migverify import secrets
-from migverify.cli.console import ScrubbingFormatter
+from migverify.cli.console import ScrubbingFormatter, say
 from migverify.errors import ConfigError
 from migverify.model import Endpoint
 from migverify.secrets import Secret, known_secrets, remember, resolve_password, resolve_variable, scrub
@@ -94,6 +94,35 @@ def test_scrub_keeps_the_rest() -> None:
     assert scrub("user 'app' at db1: hunter2!", [Secret("hunter2")]) == "user 'app' at db1: ***!"
     assert scrub("nothing known", []) == "nothing known"
     assert scrub("nothing known", [Secret("")]) == "nothing known"
+
+
+@pytest.mark.parametrize(
+    ("password", "text", "shown"),
+    [
+        ("x", "user 'x' does not exist: x, x=x", "user '***' does not exist: ***, ***=***"),
+        ("x", "mysql://u:x@h, p%3Ax", "mysql://u:***@h, p%3Ax"),
+        ("db1", "db1 of db10 and db1_copy", "*** of db10 and db1_copy"),
+    ("é", "é, été", "***, été"), ("!", "gone!", "gone***"), ("a'", "it is a' or ba'", "it is *** or ba'"),
+        ("long", "along with long", "a*** with ***"),
+    ],
+)  # fmt: skip
+def test_a_short_secret_in_a_sentence_is_hidden_where_it_is_a_word(password: str, text: str, shown: str) -> None:
+    assert scrub(text, [Secret(password)], whole_words=True) == shown
+
+
+@given(PASSWORD, st.sampled_from([" ", "'", ":", "@", "=", '"', "\n", "("]), st.integers(0, 9))
+def test_scrub_of_words_removes_every_value(text: str, around: str, which: int) -> None:
+    value = f"{around}{spellings(text)[which]}{around}"
+    if which == 4 and any(character.isupper() for character in text):
+        return  # lower-casing the whole also changed the text itself
+    assert value not in scrub(value, [Secret(text)], whole_words=True)
+
+
+@pytest.mark.parametrize("password", ["x", "st"])
+def test_a_message_of_the_console_stays_readable(password: str, capsys: pytest.CaptureFixture[str]) -> None:
+    remember(Secret(password))
+    say(f"the file does not exist ({password})")
+    assert capsys.readouterr().err == "the file does not exist (***)\n"
 
 
 @given(PASSWORD)

@@ -49,8 +49,11 @@ def read_history(path: Path) -> TransactionHistory:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+        if isinstance(error, json.JSONDecodeError):
+            what = f"{error.msg} in column {error.colno}; every line has to be one JSON object"
         raise UsageError(
-            f"{path}, line {number}: {what}", hint="docs/anomalies.md has the format of a history."
+            f"{path}, line {number}: {what}",
+            hint="`workload replay --writes --anomalies` writes a history; docs/anomalies.md has its format.",
         ) from error
     return TransactionHistory(
         tuple(transactions), head.get("initial", {}), str(head.get("server", "")), str(head.get("run", ""))

@@ -6,6 +6,7 @@ lookups. What counts is that the target reads many more rows than the source doe
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -151,6 +152,15 @@ def with_drift(judged: JudgedPlans, drift: PlanDrift, limits: PlanLimits | None 
     )
 
 
+_DENIED_WRITE = re.compile(
+    r"(?:INSERT|UPDATE|DELETE|REPLACE) command denied|privilege check for '(?:INSERT|UPDATE|DELETE|REPLACE)' fail",
+    re.IGNORECASE,
+)
+_WRITE_REMEDY = (
+    "; leave writes out by --reads-only, or give a user who may write and --accept-write-grants: nothing is written"
+)
+
+
 def _doubts(
     plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables
 ) -> Iterator[tuple[str, str]]:
@@ -162,7 +172,8 @@ def _doubts(
         for side in (Side.SOURCE, Side.TARGET):
             answer = sample.plans.get(side)
             if answer is None or answer.plan is None:
-                yield "", f"no plan of the {side}: {'not asked' if answer is None else answer.reason}"
+                reason = "not asked" if answer is None else answer.reason
+                yield "", f"no plan of the {side}: {reason}{_WRITE_REMEDY if _DENIED_WRITE.search(reason) else ''}"
         aim = sample.plans.get(Side.TARGET)
         for access in aim.plan.accesses if aim is not None and aim.plan is not None else ():
             name = names.get(access.table.lower())

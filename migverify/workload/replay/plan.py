@@ -176,10 +176,7 @@ def read_plan(
         progress(builder.seen)
     with builder.finish() as run:
         if not builder.writer.count:
-            raise UsageError(
-                f"nothing of {capture} is chosen: {builder.seen:,} statements were looked at",
-                hint="Check --session, --user, --digest, --from and --until.",
-            )
+            raise _nothing_chosen(capture, chosen, builder.seen)
         run.change("BEGIN")
         if chosen.limit is not None:
             builder.not_chosen += _cut(run, chosen.limit)
@@ -218,6 +215,20 @@ def _counted(run: RunFile, capture: Path, choices: Mapping[str, Any]) -> ReplayP
         str(capture), run.folder, digest.hexdigest(), calls, sessions, calls - sum(skips.values()), 0,
         dict(kinds.most_common()), skips, writes, digests, untimed=untimed,
     )  # fmt: skip
+
+
+def _nothing_chosen(capture: Path, selection: CallSelection, seen: int) -> UsageError:
+    if not seen:
+        return UsageError(f"{capture} holds no statement", hint="Capture again, from a log that has statements.")
+    options = {
+        "--session": selection.sessions, "--user": selection.users, "--digest": selection.digests,
+        "--from": selection.start is not None, "--until": selection.end is not None,
+    }  # fmt: skip
+    names = [name for name, is_given in options.items() if is_given]
+    return UsageError(
+        f"nothing of {capture} is chosen: {seen:,} statements were looked at",
+        hint=f"Check {' and '.join(names)}." if names else "",
+    )
 
 
 def read_summary(capture: Path) -> dict[str, Any]:

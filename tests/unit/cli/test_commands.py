@@ -53,6 +53,16 @@ def test_an_old_name_ends_with_the_new_one(old: str, capsys: pytest.CaptureFixtu
         assert f"`migverify {old}` has another name now: `migverify {RENAMED[old]}`" in told.err
 
 
+def test_an_option_that_is_a_command_now_is_refused_wherever_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ("changes audit --from binlog.000120:4 --delivered", "changes audit --delivered=yes"):
+        assert run(words.split()) == 2
+        told = capsys.readouterr().err
+        assert "`migverify changes audit --delivered` has another name now" in told
+        assert "`migverify tables watch --start POSITION --until-drained`" in told
+        assert "migverify tables watch --help" in told
+    assert run(["changes", "audit", "--help"]) == 0
+
+
 def test_a_form_is_chosen_by_its_option_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert "performance_schema" in help_of("workload capture --poll", capsys)
     assert "performance_schema into" not in help_of("workload capture", capsys)

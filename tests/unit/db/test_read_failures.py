@@ -40,5 +40,36 @@ def test_remarks_beside_a_verdict_hold_no_words_of_a_server(code: int, monkeypat
     assert run._positions([Endpoint("source", "10.0.0.7", 3306, "m")], {}) == {"source": f"unknown: {in_words(error)}"}
 
 
+@pytest.mark.parametrize(
+    ("code", "text", "sql", "grant"),
+    [
+        (1044, "Access denied for user 'm'@'%' to database 'mysql'", "SHOW STATS_HEALTHY WHERE LOWER(db_name) = 'pay'",
+         "GRANT SELECT ON `mysql`.* TO 'm'@'%'"),
+        (1142, "SELECT command denied to user 'm'@'10.0.0.7' for table 'orders'", "SELECT 1 FROM `shop`.`orders`",
+         "GRANT SELECT ON `shop`.`orders` TO that user"),
+        (1142, "INSERT command denied to user 'm'@'10.0.0.7' for table 'orders'", "INSERT INTO shop.Orders VALUES (1)",
+         "GRANT INSERT ON `shop`.`Orders` TO that user"),
+        (1142, "SELECT command denied to user 'm'@'10.0.0.7' for table `shop`.`orders`", "SELECT 1",
+         "GRANT SELECT ON `shop`.`orders` TO that user"),
+        (1142, "SELECT command denied to user 'm'@'10.0.0.7' for table 'b'", "SELECT 1 FROM x.b JOIN y.b",
+         "Grant SELECT on table b to that user"),
+        (1142, "SELECT command denied to user 'm'@'10.0.0.7' for table 'orders'", "SELECT o.orders FROM orders AS o",
+         "Grant SELECT on table orders to that user"),
+    ],
+)  # fmt: skip
+def test_the_grant_that_is_missing_is_written_out(code: int, text: str, sql: str, grant: str) -> None:
+    endpoint = Endpoint("target", "127.0.0.1", 4000, "m")
+    hint = query_failure(endpoint, pymysql.OperationalError(code, text), sql).hint
+    assert grant in hint
+    assert "<" not in hint
+
+
+@pytest.mark.parametrize("message", ["the server is gone", "the server is gone.", "is it gone?"])
+def test_a_message_and_its_hint_are_joined_by_one_dot(message: str) -> None:
+    assert ReadError(message, hint="Verify again.").line == message.rstrip(".") + (
+        " Verify again." if message.endswith("?") else ". Verify again."
+    )
+
+
 def test_own_words_are_kept() -> None:
     assert in_words(ReadError("amounts below zero")) == "amounts below zero"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from migverify.cli.main import run
 from migverify.config import Config
 from migverify.guards.capacity_read import Sizes, TableSize
-from migverify.guards.hotspots_judge import QUESTIONS, capture, hot_keys, insert_order, small_tables, transactions
+from migverify.guards.hotspots_capture import capture
+from migverify.guards.hotspots_judge import QUESTIONS, hot_keys, insert_order, small_tables, transactions
 from migverify.guards.hotspots_model import HotspotLimits, KeyOrder, insert_ranges
 from migverify.guards.hotspots_read import DEFAULTS, REGION_BYTES, HotspotFacts, HotspotReading
 from migverify.guards.ids_model import IdKind, IdReading, IdSpace
@@ -48,7 +51,7 @@ RATE = Frequency(20_000, 2000.0, 2000.0)
 
 
 def load(**more: Any) -> CaptureLoad:
-    return replace(CaptureLoad(("general",), statements=9, seconds=10.0, stretch=10.0), **more)
+    return replace(CaptureLoad(("general",), statements=900, seconds=10.0, stretch=10.0), **more)
 
 
 def inserts(peak: float, **more: Any) -> CaptureLoad:
@@ -262,10 +265,60 @@ def test_limits_that_are_not_shown_pass_nothing_near_them() -> None:
     [
         ({}, PASS), ({"formats": ("slow",)}, WARN), ({"masked": True}, UNKNOWN),
         ({"elsewhere": Frequency(9, 1, 1000)}, UNKNOWN), ({"elsewhere": Frequency(9, 1, 999)}, PASS),
+        ({"statements": 0}, UNKNOWN), ({"statements": 99}, UNKNOWN), ({"statements": 100}, PASS),
+        ({"seconds": 9.9}, UNKNOWN), ({"rejected_share": 0.01}, PASS), ({"rejected_share": 0.011}, UNKNOWN),
+        ({"rejected_share": 0.5, "formats": ("slow",)}, UNKNOWN),
     ],
 )  # fmt: skip
 def test_what_the_capture_shows(more: dict[str, Any], state: AnswerState) -> None:
-    assert next(iter(capture(facts(given_load=load(**more))))).state is state
+    assert shown(**more).state is state
+
+
+def shown(**more: Any) -> CheckResult:
+    (found,) = capture(facts(given_load=load(**more)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("more", "value", "todo"),
+    [
+        ({"statements": 0}, "it holds no statement", "Capture again"),
+        ({"rejected_share": 557_824 / 558_007}, "99.97% of its bytes could not be read", "--quality"),
+        ({"statements": 27, "seconds": 1.0}, "27 statements in 1 s or less; rates need 10 s and 100", "busiest hour"),
+        ({"statements": 27, "seconds": 60.0}, "in 60 s; rates need 10 s and 100 statements", "busiest hour"),
+    ],
+)  # fmt: skip
+def test_a_capture_that_cannot_tell_rates_says_why_and_what_to_do(more: dict[str, Any], value: str, todo: str) -> None:
+    found = shown(**more)
+    assert value in found.value
+    assert todo in found.todo
+
+
+OUTSIDE = {f"pay.t{number}": TableLoad(written=number) for number in range(1, 8)}
+
+
+def test_writes_to_tables_outside_of_the_scope_are_counted_and_named() -> None:
+    found = shown(tables={"shop.t": TableLoad(written=28), **OUTSIDE})
+    assert found.state is WARN
+    assert "28 of 56 statements that write (50%) are outside of tables.include: pay.t7 (7), pay.t6 (6)," in found.value
+    assert found.value.endswith("pay.t3 (3) and 2 more")
+    assert (found.numbers["elsewhere"], found.numbers["out_of_scope"]) == (28, 28)
+    assert "tables.include" in found.todo
+    assert shown(tables={"shop.t": TableLoad(written=27), **OUTSIDE}).state is UNKNOWN, "most of it is not judged"
+    assert shown(tables=OUTSIDE).state is UNKNOWN
+
+
+def test_system_databases_are_no_part_of_the_load_and_unnamed_tables_are_elsewhere() -> None:
+    found = shown(tables={"shop.t": TableLoad(written=5), "mysql.rds_heartbeat2": TableLoad(written=900)}, unnamed=3)
+    assert (found.state, found.numbers["elsewhere"], found.numbers["out_of_scope"]) == (PASS, 3, 0)
+
+
+@pytest.mark.parametrize("rates", [("--warn-rate", "5000", "--fail-rate", "10"), ("--warn-rate", "2000")])
+def test_a_rate_that_warns_is_below_the_one_that_fails(
+    rates: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["guard", "hotspots", *rates, "--config", str(tmp_path / "none.yaml")]) == 2
+    assert "is not below --fail-rate" in capsys.readouterr().err
 
 
 def test_every_question_says_why() -> None:

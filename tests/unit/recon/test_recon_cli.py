@@ -68,6 +68,16 @@ def test_bad_input_is_one_error(arguments: list[str], says: str, capsys: pytest.
     assert shown.out == ""
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_time_is_refused_by_the_name_of_its_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("R_PASSWORD", "hunter2")
+    for command, option in (("watch", "--since"), ("watch", "--until"), ("run", "--from"), ("run", "--to")):
+        assert run(["recon", command, "--param", "tenant=1", option, "yesterday"]) == 2
+        assert f"{option} 'yesterday': " in capsys.readouterr().err
+
+
 def test_a_parameter_without_a_value_is_an_error(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -471,6 +471,7 @@ HEAD = f'{{"format": "{FORMAT}"}}'
     (GOOD, 'line 1: the first line has no "format"'),
     (f"{HEAD}\n{GOOD}\n{GOOD}", "line 3: transaction 1 is there twice"),
     (f"{HEAD}\n{GOOD[:-1]}", "line 2: Expecting ',' delimiter"),
+    ("SELECT 1", "bad.jsonl, line 1: Expecting value in column 1; every line has to be one JSON object"),
     (f"{HEAD}\n[]", "line 2: list indices must be"),
     (f"{HEAD}\n{GOOD.replace('committed', 'lost')}", "line 2: outcome 'lost' is none of committed, aborted, unknown"),
     (f"{HEAD}\n{GOOD.replace('read', 'peek')}", "line 2: kind 'peek' is none of read, write"),
@@ -489,6 +490,7 @@ def test_a_bad_line_is_one_clear_error(tmp_path: Path, lines: str, message: str)
     with pytest.raises(UsageError) as caught:
         read_history(path)
     assert message in str(caught.value.message)
+    assert "--anomalies` writes a history" in caught.value.hint
     with pytest.raises(UsageError, match="cannot be read"):
         read_history(tmp_path / "none.jsonl")
 

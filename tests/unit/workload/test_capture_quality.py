@@ -64,6 +64,17 @@ def test_judgment(tmp_path: Path) -> None:
     assert len(quality.findings) == 7
 
 
+@pytest.mark.parametrize(("bad", "beyond"), [(1, True), (0, False)])
+def test_a_capture_whose_lines_were_rejected_tells_no_rates(tmp_path: Path, bad: int, beyond: bool) -> None:
+    pieces: list[dict[str, object] | str] = [
+        *["rejected"] * bad,
+        {"sql": "x", "session": 1, "start": SECOND, "end": SECOND},
+    ]
+    file = CaptureInput(write_lines(tmp_path / "a.log", pieces), Lines(), "db1")
+    capture([file], CaptureOptions(tmp_path / "out"))
+    assert any("its rates are not known" in finding for finding in judge(tmp_path / "out").findings) is beyond
+
+
 def trace(folder: Path) -> Path:
     packets = Trace()
     packets.connect()

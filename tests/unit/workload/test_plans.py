@@ -281,6 +281,20 @@ def test_nothing_is_fine_by_default() -> None:
         assert found.doubts
 
 
+@pytest.mark.parametrize(
+    ("reason", "is_write"),
+    [
+        ("8121 privilege check for 'Update' fail", True), ("8121 privilege check for 'Select' fail", False),
+        ("1142 DELETE command denied to user 'm'@'h' for table 'orders'", True),
+        ("1142 SELECT command denied to user 'm'@'h' for table 'orders'", False), ("1064 syntax", False),
+    ],
+)  # fmt: skip
+def test_a_plan_of_a_write_that_is_refused_says_what_to_do(reason: str, is_write: bool) -> None:
+    (doubt,) = judged(sample(LOOKUP, reason)).doubts
+    assert doubt.startswith(f"no plan of the target: {reason}")
+    assert ("--reads-only" in doubt and "--accept-write-grants" in doubt) is is_write
+
+
 def test_the_verdict_is_match_only_where_all_are_fine() -> None:
     fine, bad, unknown = judged(sample(LOOKUP, LOOKUP)), judged(sample(LOOKUP, WHOLE)), judged()
     assert plans_verdict([]) is Verdict.INCONCLUSIVE

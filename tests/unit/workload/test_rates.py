@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -20,7 +21,10 @@ T = TableKeys(("id",), {}, columns=("id", "v"), integers=frozenset({"id", "v"}))
 KEYS = {"shop.t": T, "shop.other": T, "shop.twokeys": TableKeys(("id",), {"u": ("v",)}, columns=("id", "v"))}
 
 
-def load(tmp_path: Path, *statements: str | dict[str, Any], seconds: float = 10.0, **more: Any) -> CaptureLoad:
+def load(
+    tmp_path: Path, *statements: str | dict[str, Any], seconds: float = 10.0,
+    summary: Mapping[str, Any] = MappingProxyType({}), **more: Any,
+) -> CaptureLoad:  # fmt: skip
     """Statements spread over some seconds, one session each unless they name it."""
     rows = []
     for number, given_row in enumerate(statements):
@@ -32,7 +36,7 @@ def load(tmp_path: Path, *statements: str | dict[str, Any], seconds: float = 10.
         }  # fmt: skip
         rows.append(base | row | {"sql": str(row["sql"]).encode()})
     ends = {"first": "1970-01-01T00:00:00Z", "last": f"1970-01-01T00:{int(seconds // 60):02}:{seconds % 60:09.6f}Z"}
-    (tmp_path / "_summary.json").write_text(json.dumps({**ends, "formats": ["general"]}))
+    (tmp_path / "_summary.json").write_text(json.dumps({**ends, "formats": ["general"], **summary}))
 
     def reader(folder: Path, columns: Sequence[str]) -> Iterator[dict[str, list[object]]]:
         assert folder == tmp_path
@@ -82,7 +86,9 @@ def test_what_a_statement_writes(
 ) -> None:
     found = load(tmp_path, {"sql": statement, "rows_affected": affected})
     table = found.tables["shop.t"]
-    assert (table.inserts.count, table.changes.count, table.uncounted) == (inserts, changes, uncounted)
+    assert (table.inserts.count, table.changes.count, table.uncounted, table.written) == (
+        inserts, changes, uncounted, 1,
+    )  # fmt: skip
     assert table.upserts.count == ("VALUES" in statement and changes)
     assert found.elsewhere.count == 0
 
@@ -93,7 +99,8 @@ def test_what_fails_or_is_only_prepared_writes_nothing_and_what_no_text_tells_is
         {"sql": "INSERT INTO t VALUES (1, 2)", "command": "prepare"},
         "CALL work()", {"sql": "LOAD DATA INFILE 'x' INTO TABLE t", "rows_affected": 9}, "SELECT v FROM t WHERE id = 1",
     )  # fmt: skip
-    assert found.elsewhere.count == 10
+    assert (found.elsewhere.count, found.unnamed) == (10, 2)
+    assert (found.tables["shop.t"].written, sum(table.written for table in found.tables.values())) == (0, 0)
     assert found.tables["shop.t"].inserts.count == 0
     assert found.tables["shop.t"].reads.count == 1
 
@@ -145,3 +152,8 @@ def test_transactions_are_measured_from_begin_to_end(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (found.longest.seconds, found.longest.statements, found.longest.origin) == (7.5, 2, "log:0")
     assert (found.largest.bytes, found.largest.rows) == (3000, 3)
+
+
+def test_the_share_of_bytes_that_could_not_be_read(tmp_path: Path) -> None:
+    assert load(tmp_path, summary={"bytes": 558_007, "rejected_bytes": 557_824}).rejected_share > 0.99
+    assert load(tmp_path, summary={"bytes": 0, "rejected_bytes": 0}).rejected_share == 0

@@ -94,8 +94,15 @@ def test_choices(tmp_path: Path) -> None:
     plan = planned(rows, tmp_path, selection=CallSelection(limit=5))
     assert texts(tmp_path) == ["BEGIN", "SELECT 1", "UPDATE t SET v = 1", "COMMIT", "BEGIN", "SELECT 2", "COMMIT"]
     assert (plan.calls, plan.not_chosen) == (7, 1)
-    with pytest.raises(UsageError, match="nothing"):
-        planned(rows, tmp_path, selection=CallSelection(sessions=("z",)))
+    with pytest.raises(UsageError, match="nothing") as refused:
+        planned(rows, tmp_path, selection=CallSelection(sessions=("z",), start=0))
+    assert refused.value.hint == "Check --session and --from."
+
+
+def test_an_empty_capture_says_that_it_is_empty(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no statement") as refused:
+        planned([], tmp_path, selection=CallSelection(sessions=("z",)))
+    assert "--session" not in refused.value.hint
 
 
 def test_a_digest_does_not_tear_writes_out_of_their_transaction(tmp_path: Path) -> None:
