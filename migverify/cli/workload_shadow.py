@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from migverify.cli.workload_replay_setup import ReplaySetup
+    from migverify.store.results import ResultStore
     from migverify.watch.applied import Applied
     from migverify.workload.model import CaptureFormat
     from migverify.workload.replay.verdict import CatalogueLabels
     from migverify.workload.shadow.run import ShadowTools
+    from migverify.workload.shadow.status import ShadowStatus
 
 EPILOG = examples(
     "migverify workload replay --follow /var/log/mysql/slow.log --metrics-port 9109",
@@ -37,8 +41,9 @@ EPILOG = examples(
 )
 ADVANCED = (
     "--seconds", "--time-zone", "--sessions", "--assume-database", "--accept-write-grants", "--store", "--quiet",
-    "--connections", "--share", "--metrics-file",
+    "--connections", "--share", "--metrics-file", "--page",
 )  # fmt: skip
+PAGE_SECONDS = 15.0
 FOLLOWED = ("slow", "general", "das")
 
 
@@ -94,6 +99,9 @@ def follow(
     metrics_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the metrics in a file, for a textfile collector.")
     ] = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep a page of hours and digests in a file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a turn; the last has `final`.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No lines.")] = False,
     store: StoreOption = None,
@@ -119,12 +127,44 @@ def follow(
     with ExitStack() as stack:
         opened = stack.enter_context(closing(open_run_store(store, config)))
         output = stack.enter_context(watch_output(as_json=as_json, quiet=quiet, port=metrics_port, file=metrics_file))
+        written = _Page(page, opened)
+
+        def show(status: ShadowStatus) -> None:
+            output.show(status)
+            written.show(status)
+
         status = follow(
-            request, _tools(setup, chosen, opened), opened, on_start=output.begin, on_status=output.show,
+            request, _tools(setup, chosen, opened), opened, on_start=output.begin, on_status=show,
             stop=output.stopped.is_set,
         )  # fmt: skip
-        output.show(status)
+        show(status)
     output.end(status)
+
+
+@dataclass(slots=True)
+class _Page:
+    """The page in a file, written anew now and then and at the end; None writes none."""
+
+    path: Path | None
+    store: ResultStore
+    _written: float = 0.0
+
+    def show(self, status: ShadowStatus) -> None:
+        """Write it where it is time; StoreError: the file cannot be written."""
+        if self.path is None or (not status.final and time.monotonic() - self._written < PAGE_SECONDS):
+            return
+        from dataclasses import replace
+
+        from migverify.report.html import render_html
+        from migverify.report.render import write_report
+        from migverify.report.shadow import live_report
+        from migverify.workload.shadow.evidence import evidence_of
+
+        self._written = time.monotonic()
+        found = evidence_of(status.run_id, status.as_dict())
+        report = live_report(found, self.store.load_run(status.run_id))
+        again = 0 if status.final else int(PAGE_SECONDS)
+        write_report(self.path, render_html(replace(report, refresh_seconds=again)), private=True)
 
 
 def _place(log: str) -> tuple[str, bool]:

@@ -318,6 +318,8 @@ class Report:
         What to do about each of the reasons, in their order; empty where that is elsewhere.
     next_steps
         Commands that a reader needs next, with what each does; a terminal shows them last.
+    refresh_seconds
+        After how long the page loads itself anew, 0 for never.
     """
 
     run_id: str
@@ -340,6 +342,7 @@ class Report:
     document: Mapping[str, Any] = field(default_factory=dict)
     private: bool = False
     next_steps: tuple[Fact, ...] = ()
+    refresh_seconds: int = 0
 
     @property
     def exit_code(self) -> ExitCode:

@@ -62,6 +62,10 @@ def read_report(store: ResultStore, run_id: str, options: ReportOptions | None =
         from migverify.report.guards import read_guard_report
 
         return read_guard_report(store, info)
+    if info.kind is StoredKind.REPLAY and info.facts.get("shadow"):
+        from migverify.report.shadow import shadow_report
+
+        return shadow_report(store, info, options)
     if info.kind is StoredKind.REPLAY:
         from migverify.report.replay import read_replay
         from migverify.report.replay_view import replay_report

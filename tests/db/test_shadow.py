@@ -166,8 +166,12 @@ def test_the_whole_log_once(source: SourceServer, pair: LabServers, tmp_path: Pa
         live.stop()
         live.join()
         config = write_config(tmp_path, live, watch=checkpoint(live))
-        code, last = Shadowing(config, log, "--once").end(None)
+        page = tmp_path / "shadow.html"
+        code, last = Shadowing(config, log, "--once", "--page", str(page)).end(None)
         assert code == {"MATCH": 0, "MISMATCH": 1, "INCONCLUSIVE": 3}[last["verdict"]]
         assert counted(last) == live.reads
         assert {one["verdict"] for one in own(last)} == {"MATCH"}
         assert (last["final"], last["pending"]) == (True, 0)
+        assert page.stat().st_mode & 0o777 == 0o600
+        assert 'http-equiv="refresh"' not in page.read_text(), "it is the last one"
+        assert f"{last['counts']['same']:,}</b> same" in page.read_text()

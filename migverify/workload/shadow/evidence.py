@@ -45,10 +45,13 @@ def load_shadow(store: ResultStore, run: RunInfo | str) -> ShadowEvidence | None
     """
     run_id = run if isinstance(run, str) else run.run_id
     for body in store.windows(run_id, RULE):
-        status = body["shadow"]
-        return ShadowEvidence(
-            run_id, status["log"], status["at"], Verdict(status["verdict"]), tuple(status["reasons"]),
-            status["counts"], status["digests_by_verdict"], tuple(status["digests"]), tuple(status["hours"]),
-            status["final"],
-        )  # fmt: skip
+        return evidence_of(run_id, body["shadow"])
     return None
+
+
+def evidence_of(run_id: str, status: Mapping[str, Any]) -> ShadowEvidence:
+    """Return a status, as JSON, as evidence."""
+    return ShadowEvidence(
+        run_id, status["log"], status["at"], Verdict(status["verdict"]), tuple(status["reasons"]), status["counts"],
+        status["digests_by_verdict"], tuple(status["digests"]), tuple(status["hours"]), status["final"],
+    )  # fmt: skip
