@@ -17,6 +17,7 @@ from migverify.model import StoredKind
 if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.config.settings import ServiceLevel, WorkloadSettings
+    from migverify.db.session import Session
     from migverify.store.results import ResultStore
     from migverify.workload.catalogue.waivers import Waiver
     from migverify.workload.forecast.model import CallTrace, LoadForecast
@@ -172,7 +173,9 @@ def begin(
     return run_id, folder
 
 
-def basis_to_keep(config: Config, capture: Path | None) -> dict[str, Any]:
+def basis_to_keep(
+    config: Config, capture: Path | None, opened: Callable[[Session], None] = lambda _: None
+) -> dict[str, Any]:
     """Return what a run keeps of the servers, definitions, configuration and capture that it rests on.
 
     Where they cannot be read the run goes on without, which is said: it is no evidence for a decision.
@@ -180,7 +183,7 @@ def basis_to_keep(config: Config, capture: Path | None) -> dict[str, Any]:
     from migverify.cli.console import say
     from migverify.decision.basis import basis_facts
 
-    facts, problem = basis_facts(config, capture)
+    facts, problem = basis_facts(config, capture, opened)
     if problem:
         say(f"note: {problem}")
     return facts
@@ -215,12 +218,12 @@ def carry_on(setup: ReplaySetup, store: ResultStore, run: str, capture: Path) ->
     return info.run_id, folder
 
 
-def inspected(setup: ReplaySetup) -> dict[str, dict[str, Any]]:
+def inspected(setup: ReplaySetup, opened: Callable[[Session], None] = lambda _: None) -> dict[str, dict[str, Any]]:
     """Return facts of each side; raises EndpointError where one is not what the run needs."""
     from migverify.workload.replay.safety import inspect
 
     marker, accepted = setup.workload.clone_marker, setup.accept_write_grants
-    return inspect(setup.sides, setup.leave, marker, accept_write_grants=accepted)
+    return inspect(setup.sides, setup.leave, marker, accept_write_grants=accepted, opened=opened)
 
 
 def conclude(

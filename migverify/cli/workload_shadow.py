@@ -243,8 +243,8 @@ def _tools(setup: ReplaySetup, chosen: Mapping[str, Any], store: Any) -> ShadowT
     return ShadowTools(
         setup.sides, options, settings, config.watch,
         ReadLimits(max_threads_running=config.limits.max_threads_running), Path(setup.workload.folder),
-        SessionFacts(setup.dumps, setup.database), lambda: inspected(setup), labels, applied, setup.waivers,
-        lambda: basis_to_keep(config, None),
+        SessionFacts(setup.dumps, setup.database), lambda opened: inspected(setup, opened), labels, applied,
+        setup.waivers, lambda opened: basis_to_keep(config, None, opened),
     )  # fmt: skip
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from migverify.config import Config
 from migverify.config.digest import comparison_digest
+from migverify.db.session import Session
 from migverify.decision.model import Basis
 from migverify.errors import MigverifyError, UsageError
 from migverify.guards.schema_model import SideSchema
@@ -24,8 +25,10 @@ KEY = "basis"
 """Among the facts of a run."""
 
 
-def read_basis(config: Config, capture: Path | None = None) -> Basis:
-    """Read the catalogs of all endpoints, and the capture's own summary.
+def read_basis(
+    config: Config, capture: Path | None = None, opened: Callable[[Session], None] = lambda _: None
+) -> Basis:
+    """Read the catalogs of all endpoints, and the capture's own summary; ``opened`` as for ``read_snapshot``.
 
     Raises
     ------
@@ -36,7 +39,7 @@ def read_basis(config: Config, capture: Path | None = None) -> Basis:
     """
     identity = "" if capture is None else capture_identity(capture)
     scope = Scope.of(config.at_snapshot(None))  # the definitions of now, not those of a snapshot
-    sides = read_snapshot(scope).sides
+    sides = read_snapshot(scope, opened).sides
     return Basis(
         {side.endpoint: side.address for side in sides},
         {side.endpoint: f"{side.flavor} {side.version}" for side in sides},
@@ -44,13 +47,15 @@ def read_basis(config: Config, capture: Path | None = None) -> Basis:
     )  # fmt: skip
 
 
-def basis_facts(config: Config, capture: Path | None = None) -> tuple[dict[str, Any], str]:
+def basis_facts(
+    config: Config, capture: Path | None = None, opened: Callable[[Session], None] = lambda _: None
+) -> tuple[dict[str, Any], str]:
     """Return what a run keeps of its basis, and why it keeps nothing where it cannot be read.
 
     A run goes on without it: it is only no evidence for a decision.
     """
     try:
-        return {KEY: read_basis(config, capture).as_json()}, ""
+        return {KEY: read_basis(config, capture, opened).as_json()}, ""
     except MigverifyError as error:
         return {}, f"this run is no evidence for a decision, as what it rests on could not be read: {error.message}"
 

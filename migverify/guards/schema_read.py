@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -26,8 +26,8 @@ from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.prepare import position
 
 
-def read_snapshot(scope: Scope) -> Snapshot:
-    """Read every endpoint.
+def read_snapshot(scope: Scope, opened: Callable[[Session], None] = lambda _: None) -> Snapshot:
+    """Read every endpoint; ``opened`` is told of each session before anything is asked over it.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def read_snapshot(scope: Scope) -> Snapshot:
         a server does not answer, or lacks a grant: also where only one side shows a table that the other may hide.
     """
     taken = time.time()
-    with _sessions(scope) as (sources, target):
+    with _sessions(scope, opened) as (sources, target):
         with ThreadPoolExecutor(max(1, len(sources))) as pool:
             read = list(pool.map(lambda s: read_side(s, scope.wanted, scope.renamed(s.endpoint.name)), sources))
         databases = target_databases(scope, read)
@@ -46,12 +46,14 @@ def read_snapshot(scope: Scope) -> Snapshot:
 
 
 @contextmanager
-def _sessions(scope: Scope) -> Iterator[tuple[list[Session], Session]]:
+def _sessions(scope: Scope, opened: Callable[[Session], None]) -> Iterator[tuple[list[Session], Session]]:
     with ExitStack() as stack:
         *sources, target = (
             stack.enter_context(open_session(endpoint, scope.password(endpoint)))
             for endpoint in (*scope.config.sources, scope.config.target)
         )
+        for session in (*sources, target):
+            opened(session)
         yield sources, target
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ class SourceServer:
     server: LabServer
     data: Path
     session: Connection
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """A session is used by one thread at a time, and threads of a test write too."""
 
     @property
     def endpoint(self) -> Endpoint:
@@ -38,7 +41,7 @@ class SourceServer:
         return connect(self.server)
 
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
-        with self.session.cursor() as cursor:
+        with self.lock, self.session.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
             return list(cursor.fetchall())

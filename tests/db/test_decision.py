@@ -104,8 +104,8 @@ def service(databases: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[
         f"2026-01-02T03:04:00.{session:06d}Z\t    {session} Connect\troot@h on {databases.name} using TCP/IP"
         for session in (1, 2, 3)
     ]
-    asked = (*SKEW, *[(3, READ)] * 8)
-    lines += [f"2026-01-02T03:04:0{at // 10}.{at % 10 * 100_000:06d}Z\t    {session} Query\t{sql}"
+    asked = (*SKEW, *[(3, READ)] * 100)  # rates need 100 statements in 10 seconds
+    lines += [f"2026-01-02T03:04:{at // 10:02d}.{at % 10 * 100_000:06d}Z\t    {session} Query\t{sql}"
               for at, (session, sql) in enumerate(asked, 1)]  # fmt: skip
     (tmp_path / "general.log").write_text(HEAD + "\n".join(lines) + "\n")
     assert run_command(["workload", "capture", str(tmp_path / "general.log"), "--out", made.capture]) == 0

@@ -116,6 +116,9 @@ class CommittedChanges:
         Where undecodable messages are kept: then the carrier is followed, without end. None reads what there is.
     feed_start
         The changefeed's start-ts, where it is known: it carries everything that was committed after it.
+    gives_earlier
+        Give changes up to ``since`` that are sent again after it, as late ones: the side that follows may hold older
+        rows then.
     newest
         Asks TiDB for its present timestamp. A watermark beyond it is that of another cluster.
     """
@@ -123,6 +126,7 @@ class CommittedChanges:
     def __init__(
         self, carrier: Carrier, since: Position | None = None, most_waiting: int = MOST_WAITING, *,
         letters: DeadLetterFile | None = None, feed_start: int = 0, newest: Callable[[], int] | None = None,
+        gives_earlier: bool = False,
     ) -> None:  # fmt: skip
         self._carrier, self._since, self._letters = carrier, since, letters
         self._start = since.offset if since is not None else 0
@@ -135,7 +139,7 @@ class CommittedChanges:
         self._voids = _Voids(letters)
         self._oldest: dict[tuple[str, int], int] = {}
         self._proved = not self._start or 0 < feed_start <= self._start
-        self._newest, self._known_newest = newest, 0
+        self._newest, self._known_newest, self._gives_earlier = newest, 0, gives_earlier
         self._decoded, self._undecodable = False, 0
         self.unfinished = 0
         """Changes that wait for a watermark."""
@@ -310,7 +314,7 @@ class CommittedChanges:
         The side that follows may hold the older row again. Whether the change came before is not known.
         """
         promised = self._marks.promised((place.topic, place.partition))
-        return self._letters is not None and promised > self._start
+        return self._gives_earlier and promised > self._start
 
     def _complete(self, complete_to: int) -> Iterator[Item]:
         """Give out the transactions below a timestamp."""

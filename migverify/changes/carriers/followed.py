@@ -42,16 +42,19 @@ class FollowedCarrier(TimestampOrdinals):
     def open(self, since: Position | None) -> Iterator[Item]:
         """Follow the changes behind a position; None is from now on, less the difference of the clocks."""
         start = since or tso_position(time_tso(time.time() - MARGIN_SECONDS))
-        return self.changes(self.carrier(), start, DeadLetterFile(self.dead_letters)).items()
+        return self.changes(self.carrier(), start, DeadLetterFile(self.dead_letters), gives_earlier=True).items()
 
     def carrier(self) -> Carrier:
         """Return the messages; files that are followed are marked."""
         name = ".".join(filter(None, [self.dead_letters.name, self.reader, "files.json"]))
         return self.source.carrier(keys_only=True, marks=self.dead_letters.with_name(name))
 
-    def changes(self, carrier: Carrier, since: Position | None, letters: DeadLetterFile) -> CommittedChanges:
-        """Return the changes that messages of this carrier hold behind a position."""
-        return CommittedChanges(carrier, since, letters=letters, feed_start=self.feed_start, newest=self.newest)
+    def changes(
+        self, carrier: Carrier, since: Position | None, letters: DeadLetterFile, *, gives_earlier: bool = False
+    ) -> CommittedChanges:
+        """Return the changes that messages of this carrier hold behind a position; see ``CommittedChanges``."""
+        return CommittedChanges(carrier, since, letters=letters, feed_start=self.feed_start, newest=self.newest,
+                                gives_earlier=gives_earlier)  # fmt: skip
 
     def set_aside(self, event: Rows, reason: str) -> None:
         """Keep rows as a dead letter whose keys are not those of the table, by the first of their messages."""

@@ -7,7 +7,7 @@ stored program; TiDB has no read-only sessions. A statement that is not known to
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,7 +187,12 @@ class ReplayEndpoints:
 
 
 def inspect(
-    sides: ReplayEndpoints, leave: Leave, marker: str | None, *, accept_write_grants: bool = False
+    sides: ReplayEndpoints,
+    leave: Leave,
+    marker: str | None,
+    *,
+    accept_write_grants: bool = False,
+    opened: Callable[[Session], None] = lambda _: None,
 ) -> dict[str, dict[str, Any]]:
     """Return facts of each side, or refuse: writes need a proven clone on every side, reads a user who may not write.
 
@@ -197,12 +202,15 @@ def inspect(
         ``workload.clone_marker`` of the configuration.
     accept_write_grants
         A replay that only reads may be run by a user who may write.
+    opened
+        Is told of each session before anything is asked over it.
 
     Raises EndpointError: a side is no proven clone, or does not answer; PrivilegeError where its user may write.
     """
     facts: dict[str, dict[str, Any]] = {}
     for side, endpoint in sides.endpoints.items():
         with open_session(endpoint, sides.secrets.get(endpoint.name), side=side) as session:
+            opened(session)
             known: dict[str, Any] = {
                 "address": f"{endpoint.host}:{endpoint.port}", "version": session.version,
                 "flavor": session.flavor.value,

@@ -12,6 +12,7 @@ from migverify.sql.lexer import Modes
 from migverify.workload.classify import StatementKind
 from migverify.workload.meaning import Meaning, Meanings
 from migverify.workload.model import UNKNOWN, Command, Record
+from migverify.workload.replay.answers import SYSTEM_DATABASES
 from migverify.workload.replay.assumed import FOR_DIFFERENCES, NO_DATABASE, SessionFacts, bearing
 from migverify.workload.replay.keys import ordering_keys
 from migverify.workload.replay.model import Call, Captured
@@ -29,6 +30,7 @@ HOUR = 3_600_000_000
 BEFORE = "before the start"
 OWN = "of this replay itself"
 NOT_CHOSEN = "not chosen by --share"
+OF_SERVER = "of what a server tells of itself"
 _TEMPORARY = "reads a temporary table of its session"
 _READS = Leave()
 
@@ -113,6 +115,14 @@ class KnownKeys:
         return bool(new)
 
 
+def _is_of_server(meaning: Meaning) -> bool:
+    """Whether a read asks what a server tells of itself, as monitoring does all the time: two servers differ there."""
+    words = meaning.classification.words
+    tables = meaning.shape.tables or ()
+    of_system = any(table.partition(".")[0].lower() in SYSTEM_DATABASES for table in tables if "." in table)
+    return of_system or (bool(words) and words[0].upper() == "SHOW")
+
+
 @dataclass(slots=True)
 class ReadChooser:
     """Makes calls of the reads of a log.
@@ -153,6 +163,9 @@ class ReadChooser:
         kind = meaning.classification.kind
         if kind is not StatementKind.READ:
             self.left[kind.value] += 1
+            return None
+        if _is_of_server(meaning):
+            self.left[OF_SERVER] += 1
             return None
         reason = self._refused(call, meaning)
         if reason.startswith("locking read"):

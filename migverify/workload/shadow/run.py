@@ -75,7 +75,8 @@ class ShadowTools:
     """What a shadow replay asks with. ``folder`` holds one folder for each run.
 
     ``inspected`` checks both sides and returns facts of them; ``labels`` and ``applied`` are made for a run by its id
-    and those facts. ``basis`` returns what the run keeps of what it rests on.
+    and those facts. ``basis`` returns what the run keeps of what it rests on. ``inspected`` and ``basis`` tell of each
+    session before they ask over it: what they ask is in the log, too.
     """
 
     sides: ReplayEndpoints
@@ -85,11 +86,11 @@ class ShadowTools:
     limits: ReadLimits
     folder: Path
     facts: SessionFacts
-    inspected: Callable[[], Mapping[str, Any]]
+    inspected: Callable[[Callable[[Session], None]], Mapping[str, Any]]
     labels: Callable[[Mapping[str, Any]], CatalogueLabels]
     applied: Callable[[str], Applied]
     waivers: Sequence[Waiver] = ()
-    basis: Callable[[], Mapping[str, Any]] = dict
+    basis: Callable[[Callable[[Session], None]], Mapping[str, Any]] = lambda _: {}
 
 
 def follow(
@@ -101,14 +102,21 @@ def follow(
 
     Raises UsageError or PlanError: the run to resume is another one, or its file cannot be read.
     """
-    facts = dict(tools.inspected())
+    own: list[tuple[int, float]] = []
+    source = tools.sides.endpoints[Side.SOURCE].name
+
+    def opened(session: Session) -> None:
+        if session.endpoint.name == source:
+            own.append((session.thread_id, time.time()))
+
+    facts = dict(tools.inspected(opened))
     plan = _plan(request, tools)
     digest = sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     run = WatchRun(store, StoredKind.REPLAY, SHADOW, digest, plan)
     if request.resume is not None:
         run.resume(request.resume)
     else:
-        begun = {SHADOW: True, "endpoints": facts, **tools.settings.model_dump(mode="json"), **tools.basis()}
+        begun = {SHADOW: True, "endpoints": facts, **tools.settings.model_dump(mode="json"), **tools.basis(opened)}
         run.start(request.command, begun)
     folder = tools.folder / run.run_id
     if request.resume is None:
@@ -119,6 +127,8 @@ def follow(
     with run.interruptible(), alone(folder):
         file = ShadowFile(folder, create=request.resume is None)
         try:
+            for thread, at in own:
+                file.opened(thread, at)
             return _follow(request, tools, store, run, file, facts, on_status, stop)
         finally:
             file.closed(time.time())

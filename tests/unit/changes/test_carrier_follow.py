@@ -715,7 +715,8 @@ def test_an_undecodable_message_is_read_again_by_a_watch_that_was_killed_at_its_
 def test_a_change_that_is_sent_again_after_a_resume_is_given(letters: DeadLetterFile) -> None:
     """The sender went back behind the position: the following side may hold the older row again."""
     items = [mark(15), row(1, 10), mark(31), row(2, 35), row(1, 10, value="again"), mark(40)]
-    found = followed(items, letters, since=20)
+    assert keys(followed(items, letters, since=20)) == {("35", "2")}, "a range has nothing from before it"
+    found = followed(items, letters, since=20, gives_earlier=True)
     assert keys(found) == {("35", "2"), ("10", "1")}
     late = [item for item in found if isinstance(item, Commit) and item.is_late]
     assert [item.end.offset for item in late] == [30]

@@ -110,6 +110,11 @@ def test_what_comes_again_is_given_once(tmp_path: Path) -> None:
     assert (ids(found), voids(found)) == (["1", "2", "3"], set())
 
 
+def test_what_comes_again_from_before_the_range_is_not_in_it(tmp_path: Path) -> None:
+    """Behind a watermark of after its start, too: its window has it already."""
+    assert ids(committed([mark(8), row(1, 9), mark(12), row(1, 9), row(2, 15), mark(30)], tmp_path)) == ["2"]
+
+
 def test_rows_that_stay_bytes_are_cut_like_others() -> None:
     table = row(1, 5).event.table  # type: ignore[union-attr]
     other = row(1, 5, table="other").event.table  # type: ignore[union-attr]

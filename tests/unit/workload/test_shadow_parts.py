@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from migverify.workload.formats.general import GeneralLog
 from migverify.workload.model import Record
+from migverify.workload.replay.assumed import SessionFacts
 from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement
 from migverify.workload.replay.tally import DigestTally
 from migverify.workload.sessions import CapturedSession
 from migverify.workload.shadow.budget import RateLimit, TargetGovernor
 from migverify.workload.shadow.file import ShadowFile
 from migverify.workload.shadow.objects import ObjectFolder, ObjectPosition
+from migverify.workload.shadow.reads import OF_SERVER, KnownKeys, ReadChooser
 from migverify.workload.shadow.watch import OwnSpans
 from tests.unit.capture_logs import record
 from tests.unit.log_writers import Sent, write_general
@@ -137,6 +139,25 @@ def test_a_session_goes_on_in_another_process() -> None:
         assert (ours.state.as_json(), ours.state.transaction, ours.partial, ours.position) == (
             theirs.state.as_json(), theirs.state.transaction, theirs.partial, theirs.position,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_asked"),
+    [
+        ("SELECT TABLE_NAME FROM information_schema.TABLES", False),
+        ("SELECT T.x FROM `INFORMATION_SCHEMA`.`COLUMNS` `T` JOIN `information_schema`.`CHECK_CONSTRAINTS` `C`"
+         " ON C.a = T.a", False),
+        ("SHOW BINARY LOG STATUS", False), ("show grants", False), ("SELECT * FROM mysql.user", False),
+        ("SELECT v FROM app.t WHERE id = 1", True), ("SELECT 1", True), ("SELECT v FROM sys_log", True),
+    ],
+)  # fmt: skip
+def test_what_a_server_tells_of_itself_is_counted_and_not_asked(sql: str, is_asked: bool) -> None:
+    """Monitoring reads it all the time, and two servers answer it differently."""
+    chooser = ReadChooser(SessionFacts(), KnownKeys(lambda _: {}), unseen=False)
+    session = CapturedSession(record(sql), 1, connects=True)
+    call = chooser.choose(session.place(record(sql)), START)
+    assert (call is not None) is is_asked
+    assert chooser.left == ({} if is_asked else {OF_SERVER: 1})
 
 
 def test_connections_of_the_replay_are_its_own_while_they_are_open(tmp_path: Path) -> None:
