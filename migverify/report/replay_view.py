@@ -276,7 +276,7 @@ def _as_json(data: ReplayFacts) -> dict[str, Any]:
         "reasons": list(run.reasons), "seconds": run.seconds, "coverage": dict(data.coverage),
         "service_levels": [dict(one) for one in data.slo], "weights": dict(data.weights),
         "latency": {side: _figures(found) for side, found in data.latencies.items()}, "lag": _figures(data.lag),
-        "forecast": None if data.forecast is None else data.forecast.as_json(),
+        **({} if data.forecast is None else {"forecast": data.forecast.as_json()}),
         "trend": dict(data.trend), "digests_shown": len(data.digests), "digests_held": data.held,
         "digests": [_digest_as_json(one) for one in data.digests],
     }  # fmt: skip
