@@ -22,6 +22,7 @@ from migverify.cli.guards import (
     WatchOption,
     run_guards,
 )
+from migverify.cli.workload_plans import ExplainGrantsOption, ReadsOnlyOption, SamplesOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,14 +47,10 @@ def plans(
     baseline: Annotated[
         str, typer.Option(metavar="RUN", help="Run of `workload plans` to compare with; `last` for the newest.")
     ] = "last",
-    samples: Annotated[int, typer.Option(min=1, max=100, help="Calls of each digest that are explained.")] = 3,
-    reads_only: Annotated[
-        bool, typer.Option("--reads-only", help="Leave writes out: explaining one takes the right to write.")
-    ] = False,
+    samples: SamplesOption = 3,
+    reads_only: ReadsOnlyOption = False,
     assume_database: AssumeDatabaseOption = None,
-    accept_write_grants: Annotated[
-        bool, typer.Option("--accept-write-grants", help="Explain as a user who may write.")
-    ] = False,
+    accept_write_grants: ExplainGrantsOption = False,
     as_json: JsonOption = False,
     passed: AllOption = False,
     watch: WatchOption = False,

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from migverify.workload.plans.clone_change import TrialClone
     from migverify.workload.replay.runfile import RunFile
 
+SamplesOption = Annotated[int, typer.Option(min=1, max=100, help="Calls of each digest that are explained.")]
+ReadsOnlyOption = Annotated[
+    bool, typer.Option("--reads-only", help="Leave writes out: explaining one takes the right to write.")
+]
+ExplainGrantsOption = Annotated[bool, typer.Option("--accept-write-grants", help="Explain as a user who may write.")]
+
 EPILOG = examples(
     "migverify workload plans capture",
     "migverify workload plans capture --digest 68e0427 --samples 10 --json",
@@ -48,13 +54,11 @@ def plans(
     digest: Annotated[
         list[str] | None, typer.Option(metavar="HEX", help="Only statements whose digest begins so; repeatable.")
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=100, help="Calls of each digest that are explained.")] = 3,
+    samples: SamplesOption = 3,
     analyze: Annotated[
         bool, typer.Option("--analyze", help="Run the reads on the target (EXPLAIN ANALYZE) to see actual rows.")
     ] = False,
-    reads_only: Annotated[
-        bool, typer.Option("--reads-only", help="Leave writes out: explaining one takes the right to write.")
-    ] = False,
+    reads_only: ReadsOnlyOption = False,
     since: Annotated[
         str | None,
         typer.Option(metavar="RUN", help="Name what changed since an earlier run of this command; `last` the newest."),
@@ -63,9 +67,7 @@ def plans(
         bool, typer.Option("--try", help="Try remedies on the target, a marked rehearsal clone, and undo them.")
     ] = False,
     assume_database: AssumeDatabaseOption = None,
-    accept_write_grants: Annotated[
-        bool, typer.Option("--accept-write-grants", help="Explain as a user who may write.")
-    ] = False,
+    accept_write_grants: ExplainGrantsOption = False,
     as_json: JsonOption = False,
     store: StoreOption = None,
 ) -> None:

@@ -8,7 +8,6 @@ later stays open. Rows that are on neither side are not proved so: their key may
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -20,7 +19,8 @@ from migverify.model import KeyText
 from migverify.sql import checksum
 from migverify.tables.diff import PairReader, rows_at_once
 from migverify.tables.tasks import PairPlan
-from migverify.tables.watch_versions import PastReads
+from migverify.tables.watch_identity import SHARE
+from migverify.tables.watch_versions import PastReads, spread
 from migverify.watch.applied import TSO_SHIFT
 from migverify.watch.ledger import Ledger
 from migverify.watch.ledger_moving import MovingKey
@@ -31,8 +31,6 @@ MOMENTS = 24
 YOUNG_SECONDS = 2.0
 """A row that was proved or first written so lately is left to the read of its last write."""
 EVERY_SECONDS = 1.0
-SHARE = 20
-"""Looking for such keys may take this small a part of the watch's time: a ledger may hold millions."""
 MOST = 400
 """Keys that are looked at together."""
 UNREADABLE = "versions"
@@ -65,6 +63,7 @@ class MovingRows:
         if 0 not in ready or begun < self._next:
             return
         keys = self.ledger.moving(0, ready[0], time.time() - YOUNG_SECONDS, MOST)
+        # A ledger may hold millions.
         self._next = begun + max(EVERY_SECONDS, SHARE * (time.monotonic() - begun))
         some = [key for key in keys if key.pair in plans]
         if some:
@@ -139,9 +138,6 @@ def _moments(first: int, last: int) -> Iterator[int]:
     A follower is mostly a little behind, so the version that it has is more often one of the last.
     """
     begin = ((first >> TSO_SHIFT) + 1) << TSO_SHIFT
-    span = max(0, (last - begin) >> TSO_SHIFT)
-    steps = min(MOMENTS, span)
     if last >= first:
         yield last
-    for number in reversed(range(steps)):
-        yield begin + (int(span * (number + random.random()) / steps) << TSO_SHIFT)
+    yield from reversed(list(spread(begin, last, MOMENTS)))

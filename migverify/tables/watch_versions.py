@@ -171,12 +171,13 @@ def _moments(
     oldest = min((_since(entries[key], now) for key in open_keys), default=now)
     # Garbage collection keeps some minutes; the versions of interest are as old as the feed is slow.
     first = max(oldest, now - _tso(4 * past.settle))
-    yield from _spread(first, now)
+    yield from spread(first, now, VERSIONS)
 
 
-def _spread(first: int, last: int) -> Iterator[int]:
+def spread(first: int, last: int, most: int) -> Iterator[int]:
+    """Yield moments between two: one by chance in each equal part, whole milliseconds after the first."""
     span = (last - first) >> TSO_SHIFT
-    steps = min(VERSIONS, span)
+    steps = min(most, span)
     for number in range(steps):
         yield first + (int(span * (number + random.random()) / steps) << TSO_SHIFT)
 
@@ -196,7 +197,7 @@ def _written_lately(
     followed = {
         entry.key: entry for entry in proved if entry.origin == SWEPT or entry.state is not KeyState.PENDING
     }  # fmt: skip
-    for at in (before, *_spread(before - _tso(4 * past.settle), before)):
+    for at in (before, *spread(before - _tso(4 * past.settle), before, VERSIONS)):
         if not followed:
             return
         with closing(past.open(pair, at)) as reader:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from migverify.db.session import Session
 from migverify.errors import UsageError
+from migverify.sql.catalog import SERVER_DATABASES
 from migverify.sql.quoting import quote_name, quote_path, quote_text
 
-_SYSTEM = {"mysql", "sys", "information_schema", "performance_schema", "metrics_schema"}
 _LOCK_SECONDS = 5
 
 
@@ -49,7 +49,7 @@ class ScratchDatabase:
         """
         if self._made:
             return
-        if not self.name or self.name.lower() in _SYSTEM or "`" in self.name or len(self.name) > 64:
+        if not self.name or self.name.lower() in SERVER_DATABASES or "`" in self.name or len(self.name) > 64:
             raise UsageError(f"{self.name!r} cannot be the scratch database", hint="Name another one with --database.")
         lock = f"migverify {self._use.name} {self.name}"[:64]  # the most that a server takes
         if self._session.query(f"SELECT GET_LOCK({quote_text(lock)}, {_LOCK_SECONDS})") != [("1",)]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from migverify.sql.catalog import SERVER_DATABASES
 from migverify.workload.classify import CLOCK
 from migverify.workload.meaning import Meaning
 from migverify.workload.replay.cells import joint, kind_of, same_text_is_same
@@ -20,7 +21,6 @@ from migverify.workload.shape import RowOrder
 if TYPE_CHECKING:
     from sqlglot import expressions as exp
 
-SYSTEM_DATABASES = frozenset({"information_schema", "performance_schema", "mysql", "sys", "metrics_schema"})
 _DESCRIBING = re.compile(
     rb"\s*(?:show\s+(?:full\s+|extended\s+)*(?:columns|fields|index|indexes|keys|tables|databases|schemas|create|"
     rb"collation|character|charset|triggers)\b|desc(?:ribe)?\b)",
@@ -116,7 +116,7 @@ def _weigh(
     words = meaning.classification.words
     if names & _PLAN_COLUMNS:
         return differences, "a plan, not data"
-    if any(table.split(".")[0].lower() in SYSTEM_DATABASES for table in tables if "." in table):
+    if any(table.split(".")[0].lower() in SERVER_DATABASES for table in tables if "." in table):
         return differences, "reads what a server tells of itself"
     if _DESCRIBING.match(sql):
         return _soften(differences), ""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from migverify.sql.catalog import SERVER_DATABASES
 from migverify.sql.lexer import Modes
 from migverify.workload.classify import StatementKind
 from migverify.workload.meaning import Meaning, Meanings
 from migverify.workload.model import UNKNOWN, Command, Record
-from migverify.workload.replay.answers import SYSTEM_DATABASES
 from migverify.workload.replay.assumed import FOR_DIFFERENCES, NO_DATABASE, SessionFacts, bearing
 from migverify.workload.replay.keys import ordering_keys
 from migverify.workload.replay.model import Call, Captured
@@ -119,7 +119,7 @@ def _is_of_server(meaning: Meaning) -> bool:
     """Whether a read asks what a server tells of itself, as monitoring does all the time: two servers differ there."""
     words = meaning.classification.words
     tables = meaning.shape.tables or ()
-    of_system = any(table.partition(".")[0].lower() in SYSTEM_DATABASES for table in tables if "." in table)
+    of_system = any(table.partition(".")[0].lower() in SERVER_DATABASES for table in tables if "." in table)
     return of_system or (bool(words) and words[0].upper() == "SHOW")
 
 
