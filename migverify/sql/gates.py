@@ -56,6 +56,13 @@ def kill_sql(flavor: Flavor, connection: int, *, query: bool = False) -> str:
     return f"KILL {'TIDB ' if flavor is Flavor.TIDB else ''}{'QUERY ' if query else ''}{int(connection)}"
 
 
+def read_limit_sql(flavor: Flavor, seconds: float) -> str:
+    """Return the statement that makes the server itself end reads of a session after so many seconds."""
+    if flavor is Flavor.MARIADB:
+        return f"SET SESSION max_statement_time={seconds:g}"
+    return f"SET SESSION max_execution_time={int(seconds * 1000)}"
+
+
 def writable_columns(table: str) -> str:
     """Return the statement that lists the columns of ``database.table`` that may be given a value."""
     database, _, name = table.partition(".")

@@ -15,6 +15,7 @@ from migverify.model import Endpoint, Side
 from migverify.sql.quoting import quote_path
 from migverify.workload.model import Parameter
 from migverify.workload.replay.cells import approximate, compare_cells, kind_of
+from migverify.workload.replay.connections import EngineOptions, openers
 from migverify.workload.replay.model import Answer, Call, DifferenceSeverity
 from migverify.workload.replay.reader import RowSums
 from migverify.workload.replay.wire import Limits, ServerWire, kill_query, open_wire
@@ -377,3 +378,13 @@ def test_the_session_is_the_servers_own(databases: Databases, side: Side) -> Non
         found = rows(wire.run(call("SELECT @@SESSION.sql_mode, @@SESSION.autocommit, @@character_set_client")))[0]
         assert tuple(cell.decode() for cell in found[:2] if cell is not None) == default
         assert found[2] == b"utf8mb4"
+
+
+@pytest.mark.parametrize("side", list(Side))
+def test_the_server_itself_ends_reads_whose_replay_is_gone(databases: Databases, side: Side) -> None:
+    ends = {one: endpoint(databases, one) for one in Side}
+    wire = openers(ends, {}, EngineOptions(limits=Limits(seconds=10.0)))[side](side)
+    try:
+        assert rows(wire.run(call("SELECT @@SESSION.max_execution_time"))) == [(b"15000",)]
+    finally:
+        wire.close()

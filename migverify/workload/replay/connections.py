@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from migverify.model import Endpoint, Side
+from migverify.sql.gates import read_limit_sql
 from migverify.workload.replay.model import Call, TimedAnswer
 from migverify.workload.replay.order import WINDOW
 from migverify.workload.replay.pace import Pace
@@ -24,6 +25,8 @@ from migverify.workload.replay.wire import Limits, ServerWire, kill_query, open_
 LOG = logging.getLogger(__name__)
 
 _OPENERS = 4
+_ORPHAN_SECONDS = 5.0
+"""Seconds beyond the limit of a statement after which the server ends it by itself: the client's KILL comes first."""
 _RECLAIM = 0.005  # seconds between looks for connections that are not needed
 
 Opener: TypeAlias = Callable[[Side], ServerWire]
@@ -254,11 +257,22 @@ def openers(
 
     def opener(endpoint: Endpoint) -> Opener:
         def connect(side: Side) -> ServerWire:
-            return open_wire(endpoint, secrets.get(endpoint.name), side, options.limits, found_rows=options.found_rows)
+            wire = open_wire(endpoint, secrets.get(endpoint.name), side, options.limits, found_rows=options.found_rows)
+            if options.limits.seconds and not options.writes:
+                _bound_reads(wire, options.limits.seconds + _ORPHAN_SECONDS)
+            return wire
 
         return connect
 
     return {side: opener(endpoint) for side, endpoint in sorted(endpoints.items())}
+
+
+def _bound_reads(wire: ServerWire, seconds: float) -> None:
+    """Have the server end reads whose client was killed: nobody is left then who would stop them."""
+    answer = wire.command(read_limit_sql(wire.flavor, seconds).encode())
+    if answer.errno:
+        LOG.warning("%s: a read whose replay was killed may run on: the server has no limit of its own (%s)",
+                    wire.side.value, answer.errno)  # fmt: skip
 
 
 def killer(endpoints: Mapping[Side, Endpoint], secrets: Mapping[str, str]) -> Callable[[Side, int], str]:

@@ -141,14 +141,17 @@ def _follow(
 ) -> ShadowStatus:  # fmt: skip
     labels = tools.labels(facts)
     made = _watch_of(request, tools, run.run_id, file, labels)
-    recorded = time.monotonic()
+    recorded, wrong = time.monotonic(), -1
 
     def show(status: ShadowStatus) -> None:
-        nonlocal recorded
+        nonlocal recorded, wrong
         on_status(status)
-        if time.monotonic() - recorded >= EVIDENCE_SECONDS:
+        now_wrong = status.digests_by_verdict.get(Verdict.MISMATCH.value, 0)
+        # What reads the store must not go by a verdict that is better than the one of now.
+        if now_wrong > wrong >= 0 or time.monotonic() - recorded >= EVIDENCE_SECONDS:
             recorded = time.monotonic()
             write_shadow(store, run.run_id, status)
+        wrong = now_wrong
 
     try:
         status = watch(made, stop=stop, time_limit=request.seconds, on_status=show, status_seconds=1.0)

@@ -30,6 +30,8 @@ MOST_READS = 2_000
 _TURN = 1.0
 """Seconds that the reads of a turn should take; their number follows from it."""
 _ASK_PROGRESS = 5.0
+_BACKLOG = 30.0
+"""Seconds behind the log from which on nothing is MATCH."""
 _AWAY = (1.0, 60.0)
 """Seconds until a server that is away is tried again: the first time, and at most."""
 _SKEW_OPENED, _SKEW_CLOSED = 600.0, 2.0
@@ -296,7 +298,9 @@ class ShadowWatch:
             self.book.counts(hour).add(counts)
         if not work.pieces and not work.outcomes and not self.again.changed:
             return
-        self._newest = max(self._newest, *work.hours, *(hour for hour, _ in work.outcomes), 0)
+        newest = max(self._newest, *work.hours, *(hour for hour, _ in work.outcomes), 0)
+        # A clock that was ahead once made hours that are to come: they must not make those of now old ones.
+        self._newest = min(newest, int(self.clock() * 1_000_000) // HOUR)
         changes = self.book.changes(self._newest)
         changes.facts["position"] = self.log.settle().as_json()
         changes.sessions = list(self.sessions.take_changes())
@@ -313,10 +317,13 @@ class ShadowWatch:
         reasons = [self.away] if self.away else []
         if self.options.once and ending is not None and ending is not Ending.DONE:
             reasons.append(f"the end of the log was not reached: {ending.value}")
+        lag = self._lag(now)
+        if lag > _BACKLOG:
+            reasons.append(f"the reads are {lag:,.0f} s behind the log: what is not read yet proves nothing")
         if self.sessions.forgotten:
             reasons.append(f"{self.sessions.forgotten:,} sessions were forgotten: more than are followed at once")
         state = ShadowState(
-            self.options.run_id, self.options.log, now, self._lag(now), self.log.unread, self.progress.lag(),
+            self.options.run_id, self.options.log, now, lag, self.log.unread, self.progress.lag(),
             len(self.again.pending), self._rate(now), 0 if self.governor.is_paused else self.governor.allowed,
             tuple(reasons),
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -208,3 +209,110 @@ def test_a_record_that_is_longer_than_any_may_be_is_rejected(tmp_path: Path) -> 
     path.write_bytes(write_general(sent))
     found = patiently(LogTail(path, GeneralLog(), clock=clock), clock)
     assert found == ["SELECT 1", "reject: record longer than the limit", *expected(5)]
+
+
+STEPS = st.sampled_from(["write", "rename", "copy", "pack", "touch", "read", "read two", "kill"])
+
+
+@given(steps=st.lists(STEPS, max_size=24), number=st.sampled_from([0, 1]))
+@settings(max_examples=200, deadline=None)
+def test_every_record_comes_once_however_the_log_was_rotated(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], number: int
+) -> None:
+    form = FORMATS[number][0]
+    world = RotatedLog(tmp_path_factory.mktemp("log"), (write_slow, write_general)[number])
+    clock = Clock()
+    tail, found = LogTail(world.path, form, clock=clock), list[str]()
+    found += texts(tail)
+    for step in steps:
+        if step == "read":
+            found += patiently(tail, clock)
+        elif step == "read two":
+            found += texts(tail, most=2)
+        elif step == "kill":
+            tail = LogTail(world.path, form, LogPosition.from_json(tail.settle().as_json()), clock)
+        else:
+            world.do(step)
+    found += patiently(tail, clock)
+    assert sorted(found) == sorted(expected(1, world.written))
+    if "touch" not in steps:
+        assert found == expected(1, world.written)
+
+
+class RotatedLog:
+    """A log and its rotated files, as servers and logrotate leave them."""
+
+    def __init__(self, folder: Path, write: Callable[[list[Sent]], bytes]) -> None:
+        self.path, self._write, self.written, self._moment = folder / "the.log", write, 0, 1_000
+        self.path.write_bytes(write([]))
+
+    def do(self, step: str) -> None:
+        self._moment += 10
+        rotated = sorted(self.path.parent.glob("the.log.*"), key=lambda one: int(one.name.split(".")[2]))
+        if step == "write":
+            some = [Sent(b"SELECT %d" % one, end=START + one * 1000, database="shop")
+                    for one in range(self.written + 1, self.written + 4)]  # fmt: skip
+            self.written += len(some)
+            append(self.path, self._write(some) if not self.path.stat().st_size else self._write(some)[len(BANNER) :])
+        elif step in ("rename", "copy"):
+            for one in reversed(rotated):
+                name, _, packed = one.name.removeprefix("the.log.").partition(".")
+                one.rename(self.path.parent / f"the.log.{int(name) + 1}{'.gz' if packed else ''}")
+            newest = self.path.parent / "the.log.1"
+            if step == "rename":
+                self.path.rename(newest)
+                self.path.write_bytes(self._write([]))
+            else:
+                shutil.copy(self.path, newest)
+                os.truncate(self.path, 0)
+            os.utime(newest, (self._moment, self._moment))
+        elif step == "pack" and rotated and rotated[-1].suffix != ".gz":
+            packed_file = rotated[-1].with_name(rotated[-1].name + ".gz")
+            packed_file.write_bytes(gzip.compress(rotated[-1].read_bytes()))
+            os.utime(packed_file, ns=(rotated[-1].stat().st_mtime_ns,) * 2)
+            rotated[-1].unlink()
+        elif step == "touch" and rotated:
+            os.utime(rotated[-1], (self._moment, self._moment))
+
+
+def test_a_packed_file_that_is_damaged_is_a_gap_and_the_rest_is_read(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the.log", Clock()
+    path.write_bytes(write_slow(NUMBERS[:5]))
+    tail = LogTail(path, SlowLog(), clock=clock)
+    assert patiently(tail, clock) == expected(1, 5)
+    position = tail.settle()
+    for age, first in ((3, 0), (2, 5), (1, 10)):
+        data = gzip.compress(write_slow(NUMBERS[first : first + 5]))
+        packed = tmp_path / f"the.log.{age}.gz"
+        packed.write_bytes(data[: len(data) // 2] if age == 2 else data)
+        os.utime(packed, (1_000 - age, 1_000 - age))
+    path.write_bytes(write_slow(NUMBERS[15:20]))
+    found = patiently(LogTail(path, SlowLog(), LogPosition.from_json(position.as_json()), clock), clock)
+    gaps = [one for one in found if one.startswith("gap")]
+    assert len(gaps) == 1
+    assert "the.log.2.gz is damaged" in gaps[0]
+    assert [one for one in found if one not in gaps][-10:] == expected(11, 20)
+
+
+def test_a_name_with_brackets_has_rotated_files_too(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the[1].log", Clock()
+    path.write_bytes(write_slow(NUMBERS[:5]))
+    tail = LogTail(path, SlowLog(), clock=clock)
+    found = patiently(tail, clock)
+    append(path, write_slow(NUMBERS[5:10])[len(BANNER) :])
+    path.rename(tmp_path / "the[1].log.1")
+    path.write_bytes(write_slow(NUMBERS[10:15]))
+    assert found + patiently(tail, clock) == expected(1, 15)
+
+
+def test_many_quotes_that_nobody_closes_hold_nothing_up(tmp_path: Path) -> None:
+    path, clock = tmp_path / "the.log", Clock()
+    some = [Sent(b"SELECT 'open %d" % one, end=START + one * 1000, database="shop") for one in range(200)]
+    path.write_bytes(write_slow(some))
+    tail = LogTail(path, SlowLog(), clock=clock)
+    texts(tail)
+    for _ in range(2):
+        clock.now += PATIENCE
+        texts(tail)
+    assert tail.is_quiet
+    assert tail.unread == 0
