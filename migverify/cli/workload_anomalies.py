@@ -32,6 +32,7 @@ EPILOG = examples(
 )
 _MOST_SHOWN = 20
 _MOST_STEPS = 8
+_MOST_CAUSES = 10
 
 
 def anomalies(
@@ -50,7 +51,7 @@ def anomalies(
     did not, 0 when it did not, 3 when too little is known. The result is kept in the store, where there is one.
     """
     from migverify.workload.anomalies.check import check_history
-    from migverify.workload.anomalies.compare import compare_histories
+    from migverify.workload.anomalies.compare import LEAST_USABLE, compare_histories
     from migverify.workload.anomalies.history import read_history
 
     began = time.monotonic()
@@ -73,6 +74,8 @@ def anomalies(
         typer.echo(json.dumps({**({"run_id": run_id} if run_id else {}), **compared.as_json()}))
     else:
         typer.echo("\n".join(_text(compared)))
+        if usable < 100 * LEAST_USABLE:
+            say(f"judged by --usable {usable}: `workload decision` needs {LEAST_USABLE:.0%} of the reads all the same")
         say(f"run {run_id}" if run_id else "not kept: there is no configuration that names a store (--config, --store)")
     raise typer.Exit(int(compared.verdict.exit_code))
 
@@ -111,6 +114,10 @@ def _usability(side: str, history: CheckedHistory) -> Iterator[str]:
         f" {found.dependencies:,} dependencies"
     )
     yield from (f"    {count:>10,}  not usable: {reason}" for reason, count in found.ambiguous.items())
+    for cause in found.causes[:_MOST_CAUSES]:
+        yield f"    {cause.reads:>10,}  reads of {cause.table}: {cause.statement or 'a statement that is not recorded'}"
+    if found.causes:
+        yield "    to make more reads usable: name the primary key and write values, docs/anomalies.md"
 
 
 def _anomaly(judged: JudgedAnomaly) -> Iterator[str]:

@@ -159,9 +159,9 @@ def _tell(summary: CaptureSummary) -> None:
     )
     if summary.first is not None and summary.last is not None:
         typer.echo(f"  from {time_text(summary.first)} to {time_text(summary.last)}")
-    typer.echo(f"  rejected: {summary.rejected:,} pieces, {summary.rejected_bytes:,} bytes")
+    typer.echo(f"  rejected: {summary.rejected:,} pieces of the files, {summary.rejected_bytes:,} bytes")
     for reason, count in summary.rejects.most_common():
-        typer.echo(f"    {count:>9,}  {reason}")
+        typer.echo(f"    {count:>9,}  pieces: {reason}")
     if summary.duplicates:
         typer.echo(f"  in several files, kept once: {summary.duplicates:,} records")
         for file in summary.files:

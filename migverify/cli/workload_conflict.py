@@ -58,10 +58,11 @@ def explain_conflict(
     """Explain a conflict of TiDB: both statements, sessions, key, times, overlap, and the hidden writer.
 
     Takes a message of error 9007, 8002, 8005, 8022, 8028 or 8147, or TiDB's logs. Exit 3: the evidence does not
-    decide, or there is no conflict. With --config or --store the result is kept in the store, without literals.
+    decide, or there is no conflict in a log or in a replay that did not end; 0: each has a cause, or a whole replay met
+    none. With --config or --store the result is kept in the store, without literals.
     """
     from migverify.workload.conflict.explain import explain, unknown
-    from migverify.workload.conflict.sources import statements_near, with_names
+    from migverify.workload.conflict.sources import is_whole, statements_near, with_names
     from migverify.workload.conflict.text import as_json as json_of
     from migverify.workload.conflict.text import as_text
     from migverify.workload.conflict.transactions import Statements
@@ -95,7 +96,8 @@ def explain_conflict(
         _tell(found, near)
         if run_id:
             say(f"run {run_id}")
-    if not found_causes or any(unknown(one) for one in found_causes):
+    shows_none = message is None and bool(replays) and all(map(is_whole, replays or []))
+    if any(unknown(one) for one in found_causes) or not (found_causes or shows_none):
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
 
 

@@ -41,7 +41,7 @@ EPILOG = examples(
 )
 ADVANCED = (
     "--seconds", "--time-zone", "--sessions", "--assume-database", "--accept-write-grants", "--store", "--quiet",
-    "--connections", "--share", "--metrics-file", "--page",
+    "--connections", "--share", "--metrics-file",
 )  # fmt: skip
 PAGE_SECONDS = 15.0
 FOLLOWED = ("slow", "general", "das")

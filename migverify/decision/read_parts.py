@@ -122,6 +122,8 @@ def read_anomalies(reading: EvidenceReading) -> PartEvidence:
         shares = [float(side.get("share", 0.0)) for side in (whole.source, whole.target)]
         if min(shares) < LEAST_USABLE:
             text = f"{min(shares):.0%} of the reads of a history could be used, {LEAST_USABLE:.0%} are needed"
+            if whole.usable < LEAST_USABLE:
+                text += f"; that run went by --usable {whole.usable:.0%}, which counts for its own verdict alone"
             yield EvidenceReason(DOUBT, text, again)
         if whole.anomalies != held:
             text = f"the store holds {held:,} anomalies, and {whole.anomalies:,} were found"

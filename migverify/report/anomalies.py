@@ -108,6 +108,10 @@ def _histories(sides: Mapping[str, Mapping[str, Any]]) -> Iterator[Section]:
         facts = [Fact("server", str(body.get("server", "")))]
         facts += [Fact(name, f"{int(body.get(name, 0)):,}") for name in _LISTED]
         facts += [Fact(f"not usable: {why}", f"{int(n):,}") for why, n in dict(body.get("ambiguous", {})).items()]
+        facts += [
+            Fact(f"ambiguous by {one['statement'] or 'an unknown statement'} of {one['table']}", f"{one['reads']:,}")
+            for one in body.get("causes", ())
+        ]
         yield Section(f"History of the {side}", (FactList(tuple(facts)),), id=f"history-{side}")
 
 

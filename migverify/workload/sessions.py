@@ -5,21 +5,26 @@ Memory is bounded: only a transaction that may turn out to be unfinished is held
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from migverify.sql.lexer import DEFAULT, TokenKind, tokens
-from migverify.workload.model import Command, Origin, Record
+from migverify.workload.formats.statements import TEXT_LOST
+from migverify.workload.model import Command, Origin, Record, text_of
 from migverify.workload.overflow import Overflow
-from migverify.workload.quotes import LOOKS
+from migverify.workload.quotes import COMMENTS, LOOKS
 from migverify.workload.state import SessionState, Tracker
 
 BEGAN_BEFORE = "session began before the capture"
 OPEN_AT_END = "transaction open at the end of the capture"
 NO_SESSION = "no session id"
 PREPARED_BEFORE = "prepared before the capture"
+_USES_PREPARED = re.compile(
+    COMMENTS + rb"(prepare|execute|(?:deallocate|drop)\s++prepare)\s++(`[^`]*+`|[^\s;]++)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ def in_sessions(
         return CapturedSession(record, nth, connects=connects(record.server), mask=mask, folder=folder)
 
     session: CapturedSession | None = None
-    for record in records:
+    for record in _without_restored(records):
         if session is None or not session.same(record):
             if session is not None:
                 yield from session.close()
@@ -74,6 +79,25 @@ def in_sessions(
         yield from session.take(record)
     if session is not None:
         yield from session.close()
+
+
+def _without_restored(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield records; a PREPARE without its text becomes a command where the next record of the session restores it."""
+    held: Record | None = None
+    for record in records:
+        if held is not None:
+            same = (held.server, held.session) == (record.server, record.session)
+            if same and record.details.get("restored") == "prepare":
+                held.command, held.partial = Command.OTHER, ""
+                held.details = {**held.details, "command": "prepare that the next record restores"}
+            yield held
+            held = None
+        if record.partial == TEXT_LOST:
+            held = record
+        else:
+            yield record
+    if held is not None:
+        yield held
 
 
 class CapturedSession:
@@ -101,6 +125,8 @@ class CapturedSession:
         self._position = 0
         self._over = False
         self._failed = False
+        self._lost: set[str] = set()
+        """Names of prepared statements whose text the log does not hold."""
         self._open: Overflow[SessionStatement] = Overflow(folder)
         """The statements of an open transaction, until it is known how it ended."""
         self._reason = ""
@@ -139,7 +165,9 @@ class CapturedSession:
         self._user = record.user or self._user
         if record.user is None and self._id is not None and self._user is not None:
             record.user = self._user  # a general log names it where the session connects only
-        partial = joined_reasons(_lacking(record, state), self._reason, self._prepared_before(record))
+        partial = joined_reasons(
+            _lacking(record, state), self._reason, self._prepared_before(record), self._text_lost(record)
+        )
         statement = SessionStatement(record, self._name, self._position, state, partial)
         self._position += 1
         tracker.apply(record)
@@ -199,6 +227,22 @@ class CapturedSession:
         if record.command is not Command.EXECUTE or record.sql or record.partial:
             return ""
         return PREPARED_BEFORE
+
+    def _text_lost(self, record: Record) -> str:
+        """Return why a statement that uses a name fails wherever it is asked: no text tells what was prepared."""
+        if record.command is not Command.QUERY:
+            return ""
+        found = _USES_PREPARED.match(record.sql)
+        if found is None:
+            return ""
+        word, name = found[1].split()[0].lower(), text_of(found[2].strip(b"`")).lower()
+        if record.partial == TEXT_LOST:
+            self._lost.add(name)
+            return ""
+        lost = name in self._lost
+        if word != b"execute":
+            self._lost.discard(name)
+        return TEXT_LOST if lost and word != b"prepare" else ""
 
     def close(self) -> Iterator[SessionStatement]:
         """The capture has no more of this session: what its last transaction did is known only if it quit."""

@@ -80,7 +80,7 @@ class Service:
         """Give every part its evidence."""
         source, target = self.replay()
         self.ok("workload anomalies", str(source), str(target))
-        assert self.run("workload explain-conflict", "--replay", str(source.parent))[0] == 3, "there is none"
+        self.ok("workload explain-conflict", "--replay", str(source.parent))  # there is none
         self.ok("workload plans", self.capture, "--accept-write-grants")
         self.ok("guard hotspots", "--capture", self.capture)
         self.clients()

@@ -46,7 +46,8 @@ def up(
     pair = servers.up(folder, target, progress(), ledger=with_services)
     for name, server in (("source", pair.source), ("target", pair.target), ("ledger", pair.ledger)):
         if server is not None:
-            typer.echo(f"{name}  mysql://root@{server}/   {server.version}")
+            scheme = "tidb" if "TiDB" in server.version else "mysql"
+            typer.echo(f"{name}  {scheme}://root@{server}/   {server.version}")
     if pair.stand_in:
         typer.echo("STAND-IN: the target is a second MySQL, not TiDB")
     typer.echo(f"state   {folder}")

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from migverify.workload.anomalies.model import (
+    AmbiguityCause,
     Commitment,
     Dependency,
     DependencyKind,
@@ -27,6 +28,7 @@ from migverify.workload.anomalies.model import (
     TransactionHistory,
     Usability,
 )
+from migverify.workload.meaning import Meanings
 
 _MOST_SUCCESSORS = 16
 """Versions that may come next after one: more are possible only where so many commits overlap; the rest is left out."""
@@ -50,6 +52,16 @@ class _Write(NamedTuple):
     known: bool
     final: bool
     version: int | None
+    statement: str = ""
+
+
+class _Opaque(NamedTuple):
+    """A write of unknown value: of one item, or of any item of ``table``."""
+
+    begin: int
+    transaction: int
+    table: str
+    statement: str
 
 
 class _Read(NamedTuple):
@@ -119,9 +131,10 @@ class _Inference:
         self._transactions = history.transactions
         self._writes: dict[str, list[_Write]] = {}
         self._reads: dict[str, list[_Read]] = {}
-        self._wild: dict[str, list[tuple[int, int]]] = {}  # (begin, transaction) of writes of any item, by table
+        self._wild: dict[str, list[_Opaque]] = {}  # writes of any item, by table
         self._found = Inferred()
         self._ambiguous: Counter[str] = Counter()
+        self._causes: Counter[tuple[str, str]] = Counter()
         self._doubtful: set[int] = set()
         self._usable = self._unordered = 0
 
@@ -141,7 +154,7 @@ class _Inference:
         self._found.usability = Usability(
             len(names), outcomes[Commitment.COMMITTED], outcomes[Commitment.ABORTED], outcomes[Commitment.UNKNOWN],
             reads, self._usable, writes, opaque, self._unordered, len(self._found.dependencies),
-            dict(self._ambiguous.most_common()), frozenset(doubtful),
+            dict(self._ambiguous.most_common()), frozenset(doubtful), _by_digest(self._causes),
         )  # fmt: skip
         return self._found
 
@@ -157,14 +170,14 @@ class _Inference:
                 opaque += not op.known
                 if op.key.endswith("*"):
                     table = op.key.partition("/")[0]
-                    self._wild.setdefault(table, []).append((op.begin, number))
+                    self._wild.setdefault(table, []).append(_Opaque(op.begin, number, table, op.statement))
                     own_wild.append(table)
                     continue
                 listed = self._writes.setdefault(op.key, [])
                 if op.key in own:
                     listed[own[op.key]] = listed[own[op.key]]._replace(final=False)
                 own[op.key] = len(listed)
-                listed.append(_Write(op.begin, number, op.value, op.known, True, op.version))
+                listed.append(_Write(op.begin, number, op.value, op.known, True, op.version, op.statement))
             elif op.key in own:
                 write = self._writes[op.key][own[op.key]]
                 if not write.known and op.known:  # it reads what it wrote itself: that was the value
@@ -200,6 +213,8 @@ class _Inference:
                     continue
             if isinstance(version, str):
                 self._ambiguous[version] += 1
+                if version == OPAQUE and isinstance(item, _ByValue):
+                    self._causes[item.cause(read)] += 1
                 self._doubtful.add(read.transaction)
                 continue
             self._usable += 1
@@ -235,6 +250,16 @@ class _Inference:
             return write.version * 2, write.version * 2
         transaction = self._transactions[write.transaction]
         return transaction.commit, transaction.end
+
+
+def _by_digest(causes: Mapping[tuple[str, str], int]) -> tuple[AmbiguityCause, ...]:
+    """Return the statements that make reads ambiguous, those of most reads first; literals do not count."""
+    meanings = Meanings()
+    counts: Counter[tuple[str, str]] = Counter()
+    for (table, statement), reads in causes.items():
+        counts[table, meanings.meaning(statement.encode("utf-8", "surrogateescape")).text if statement else ""] += reads
+    order = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return tuple(AmbiguityCause(table, statement, reads) for (table, statement), reads in order)
 
 
 def _are_counted(operations: Sequence[_Write] | Sequence[_Read]) -> bool:
@@ -305,7 +330,7 @@ class _ByValue:
     """An item whose versions only their values tell apart."""
 
     def __init__(
-        self, writes: Sequence[_Write], wild: Iterable[tuple[int, int]], reads: Sequence[_Read],
+        self, writes: Sequence[_Write], wild: Iterable[_Opaque], reads: Sequence[_Read],
         initial: Mapping[str, str | None], key: str,
     ) -> None:  # fmt: skip
         self._by_value: dict[str | None, list[_Write]] = {}
@@ -314,7 +339,7 @@ class _ByValue:
             if write.known:
                 self._by_value.setdefault(write.value, []).append(write)
             else:
-                opaque.append((write.begin, write.transaction))
+                opaque.append(_Opaque(write.begin, write.transaction, key.partition("/")[0], write.statement))
         self._opaque = sorted(opaque)
         for listed in self._by_value.values():
             listed.sort()
@@ -323,13 +348,19 @@ class _ByValue:
             read.value for read in reads if read.known and not self._maybe_opaque(read) and not self._writers(read)
         }
 
-    def _maybe_opaque(self, read: _Read) -> bool:
-        for begin, transaction in self._opaque:
-            if begin > read.end:
-                return False
-            if transaction != read.transaction:
-                return True
-        return False
+    def _maybe_opaque(self, read: _Read) -> _Opaque | None:
+        """Return the first write of unknown value that may have made what was read."""
+        for write in self._opaque:
+            if write.begin > read.end:
+                return None
+            if write.transaction != read.transaction:
+                return write
+        return None
+
+    def cause(self, read: _Read) -> tuple[str, str]:
+        """Return table and statement of the write that makes a read ambiguous."""
+        write = self._maybe_opaque(read)
+        return ("", "") if write is None else (write.table, write.statement)
 
     def _writers(self, read: _Read) -> list[_Write]:
         """Return the first writes, two at most, that can have made the value: sent before the read was answered."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, TypeAlias
 
@@ -170,11 +170,21 @@ class Anomaly:
 
 
 @dataclass(frozen=True, slots=True)
+class AmbiguityCause:
+    """A statement, as its digest's text, that writes unknown values to a table (``*``: any); ``reads`` it spoils."""
+
+    table: str
+    statement: str
+    reads: int
+
+
+@dataclass(frozen=True, slots=True)
 class Usability:
     """How much of a history could be used.
 
     ``reads`` are those of committed transactions that are not of their own writes; ``ambiguous`` counts, by reason,
-    those whose version is not known: they make no dependency.
+    those whose version is not known: they make no dependency. ``causes`` are the writes of unknown value behind them,
+    those of most reads first; each read counts for the earliest of its own.
 
     ``unordered`` are pairs of neighboring versions whose order no time and no read proves.
     """
@@ -191,6 +201,7 @@ class Usability:
     dependencies: int = 0
     ambiguous: Mapping[str, int] = field(default_factory=Counter)
     doubtful: frozenset[str] = frozenset()  # transactions with an ambiguous read, or of unknown outcome
+    causes: tuple[AmbiguityCause, ...] = ()
 
     @property
     def share(self) -> float:
@@ -203,6 +214,7 @@ class Usability:
                  "dependencies")  # fmt: skip
         return {name: getattr(self, name) for name in names} | {
             "share": round(self.share, 4), "ambiguous": dict(self.ambiguous),
+            "causes": [asdict(one) for one in self.causes],
         }  # fmt: skip
 
 

@@ -252,6 +252,13 @@ def replay_conflicts(folder: Path) -> Iterator[TransactionConflict]:
                 )  # fmt: skip
 
 
+def is_whole(folder: Path) -> bool:
+    """Tell whether a replay ended, with an outcome of each call: only then it shows that there is no conflict."""
+    with RunFile(folder) as run:
+        ended = sum(1 for _ in judged(run))
+        return run.fact("plan") is not None and not run.fact("stop") and 0 < run.count == ended
+
+
 def _conflict(one: JudgedCall) -> TransactionConflict | None:
     # the target's words; they are cut at a few hundred characters, behind the times and the key
     texts = (each.target for each in one.differences if each.aspect == "error")

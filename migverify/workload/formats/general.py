@@ -47,6 +47,7 @@ _LINE = (
     + _NAMES
     + rb")[\t\r\n]"
 )
+_HEADER_PART = re.compile(rb"\n\d{4}-\d\d-\d\dT\d\d:|\n\d{6} [ \d]\d:|\d (?:" + _NAMES + rb")\t")
 NEXT = re.compile(rb"\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
 _NEXT_WINDOWS = re.compile(rb"\r\n(?=" + _LINE + rb"|" + BANNER_LINE + rb")")
 _TIMED = re.compile(rb"^(\d{6} [ \d]\d:\d\d:\d\d)\t *\d{1,18} (?:" + _NAMES + rb")[\t\r\n]", re.MULTILINE)
@@ -79,6 +80,7 @@ class GeneralGrammar(LogGrammar):
 
     head = _HEAD
     loose_header = NEXT
+    header_part = _HEADER_PART
 
     def __init__(self, path: str, zone: tzinfo) -> None:
         super().__init__(path, zone, NEXT, b"\n")
@@ -120,6 +122,12 @@ class GeneralGrammar(LogGrammar):
 
     def banner(self) -> None:
         """A banner changes nothing: connection ids go on where the log was rotated, and connects tell restarts."""
+
+    def forget(self) -> None:
+        """Forget what lost records may have changed: the time, modes, and echoes to come."""
+        self.time = None
+        self.echoes.clear()
+        self.quoting.clear()
 
     def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
         """Return the record of the header taken in last."""

@@ -9,6 +9,7 @@ from datetime import UTC, tzinfo
 from typing import ClassVar
 
 from migverify.sql.lexer import DEFAULT, Modes
+from migverify.workload.formats.holes import HOLE, damage_at, hole_end
 from migverify.workload.formats.statements import BANNER, CUT, NO_RECORD
 from migverify.workload.lines import BLOCK, LONGEST, TOO_LONG, LogClock, LogWindow, Texts, noise, open_log, rejected
 from migverify.workload.model import UNKNOWN, Carry, Command, Piece, Record
@@ -42,6 +43,8 @@ class LogGrammar(ABC):
     head: ClassVar[re.Pattern[bytes]]
     loose_header: ClassVar[re.Pattern[bytes]]
     """Finds the line break before a record or a banner behind bytes that are none."""
+    header_part: ClassVar[re.Pattern[bytes]]
+    """Finds what a header leaves when a few of its bytes are gone."""
 
     def __init__(self, path: str, zone: tzinfo, following: re.Pattern[bytes], stop: bytes) -> None:
         self._path = path
@@ -72,6 +75,10 @@ class LogGrammar(ABC):
     @abstractmethod
     def banner(self) -> None:
         """Take in a banner: the server opened the file anew."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Take in that bytes of the log are lost: what they said for the records behind them is not known."""
 
     @abstractmethod
     def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:
@@ -279,7 +286,7 @@ class LogReading:
             begin, text_end = first
             if (
                 text_end <= text or begin - at > limit or (grammar.quoting and grammar.modes() != DEFAULT)
-                or not is_plain(data, text, text_end)
+                or data.find(b"\0", at, begin) >= 0 or not is_plain(data, text, text_end)
             ):  # fmt: skip
                 break
             piece = make(data, base + at, self.line, begin - at, text, text_end, "")
@@ -296,11 +303,14 @@ class LogReading:
         window = self.window
         growing, window.growing = window.growing, False  # what is there of the record is passed now
         offset, line = self.end, self.line
+        reason = HOLE if window.data[self.at] == 0 else TOO_LONG
+        if reason == HOLE:
+            self.grammar.forget()
         length, breaks = self._skip()
         window.growing, window.eof = growing, window.eof and not growing
         self.line += breaks
         self.at = 0
-        return rejected(self.path, offset, line, length, TOO_LONG)
+        return rejected(self.path, offset, line, length, reason)
 
     def _next(self) -> tuple[Piece, int] | None:
         """Return the piece at the place and its length; None when bytes behind the window decide."""
@@ -312,6 +322,10 @@ class LogReading:
         if text is None:
             return self._no_record()
         first = grammar.following(data, text)
+        end = len(data) if first is None else first.text_end
+        damage = damage_at(data, at, text, end, grammar.header_part, whole=eof or first is not None)
+        if damage is not None:
+            return rejected(self.path, offset, line, damage - at, HOLE), damage - at
         if first is None:
             if not eof:
                 return None
@@ -326,12 +340,17 @@ class LogReading:
         length = found.next - at
         if length > limit:
             return rejected(self.path, offset, line, length, TOO_LONG), length
+        damage = damage_at(data, at, text, found.text_end, grammar.header_part, whole=True)
+        if damage is not None:  # its literal goes on over headers, and over a hole behind them
+            return rejected(self.path, offset, line, damage - at, HOLE), damage - at
         partial = found.partial or (CUT if found.next == found.text_end else "")
         return grammar.piece(data, offset, line, length, text, found.text_end, partial), length
 
     def _no_record(self) -> tuple[Piece, int] | None:
         data, at, offset = self.window.data, self.at, self.end
         eof = self.window.eof
+        if data[at] == 0:
+            return self._hole()
         banner = BANNER.match(data, at)
         if (
             banner is not None
@@ -350,8 +369,25 @@ class LogReading:
         first = self.grammar.loose(data, at)
         if not eof and (first is None or len(data) - at < HEADER_BYTES):
             return None  # the header may be one whose end is not there yet
-        length = (len(data) if first is None else first) - at
+        end = len(data) if first is None else first
+        hole = data.find(b"\0", at, end)
+        length = (end if hole < 0 else hole) - at
         return rejected(self.path, offset, self.line, length, NO_RECORD), length
+
+    def _hole(self) -> tuple[Piece, int] | None:
+        """Return the NUL bytes at the place with the rest of the record they cut; None when bytes behind decide."""
+        data, at, window, grammar = self.window.data, self.at, self.window, self.grammar
+        end = hole_end(data, at)
+        if not window.eof and len(data) - end < (1 if window.dry else HEADER_BYTES):
+            return None
+        # A log that was truncated while it was written goes on with a whole record right behind the hole.
+        if not BANNER.match(data, end) and (grammar.text_of(data, end) is None or not grammar.has_time()):
+            following = grammar.following(data, end)  # the first header whole: what is before it is of the cut record
+            if following is None and not window.eof:
+                return None
+            end = len(data) if following is None else following.begin
+        grammar.forget()
+        return rejected(self.path, self.end, self.line, end - at, HOLE), end - at
 
     def _skip(self) -> tuple[int, int]:
         """Go on to the end of a record that is too long; returns its length and its line breaks."""

@@ -38,6 +38,7 @@ _NEXT_WINDOWS = re.compile(rb";\r\n(?=" + _FOLLOWS + rb"|" + BANNER_LINE + rb")"
 _AT_ONCE = re.compile(_FOLLOWS)
 _BEGINS = (b"# Time: ", b"# User@Host: ")
 _LOOSE = re.compile(rb"\n(?=" + _FOLLOWS + rb"|" + BANNER_LINE + rb")")
+_HEADER_PART = re.compile(rb"\n# (?:Time|User@Host|Query_time): |  Lock_time: ")
 _HEAD = re.compile(
     rb"(?:\# Time: ([^\n]*)\n)?\# User@Host: ([^\n]*)\n"
     rb"((?:\#(?! administrator command: | Time: | User@Host: )[^\n]*\n)+)"
@@ -88,6 +89,7 @@ class SlowGrammar(LogGrammar):
 
     head = _HEAD
     loose_header = _LOOSE
+    header_part = _HEADER_PART
 
     def __init__(self, path: str, zone: tzinfo) -> None:
         super().__init__(path, zone, NEXT, b";\n")
@@ -139,6 +141,12 @@ class SlowGrammar(LogGrammar):
     def banner(self) -> None:
         """Forget the database, and the modes of sessions: ids may begin anew."""
         self.database = ""  # a server that opens the file names every database anew
+        self.quoting.clear()
+
+    def forget(self) -> None:
+        """Forget what lost records may have changed: the database, the time of a record, clocks and modes."""
+        self.database = self.last = None
+        self.own_clocks.clear()
         self.quoting.clear()
 
     def piece(self, data: bytes, offset: int, line: int, length: int, text: int, text_end: int, partial: str) -> Piece:

@@ -20,9 +20,9 @@ LINE_ENDS = "line ends inside a literal were changed with those of the file"
 TEXT_LOST = "text of the prepared statement not logged"
 NO_RECORD = "bytes that are no record"
 
-_SERVER = rb"[^\n,;'\"`]{0,512}?(?:mysqld|mariadbd)[\w.-]{0,32}, Version: [^\n]{0,512}started with:\r?\n"
+_SERVER = rb"[^\n\0,;'\"`]{0,512}?(?:mysqld|mariadbd)[\w.-]{0,32}, Version: [^\n\0]{0,512}started with:\r?\n"
 BANNER = re.compile(
-    _SERVER + rb"(?:(?:Tcp port|TCP Port): [^\n]*\n)?(?:Time +Id +Command +Argument *\r?\n|Time\t[^\n]*\n)?"
+    _SERVER + rb"(?:(?:Tcp port|TCP Port): [^\n\0]*\n)?(?:Time +Id +Command +Argument *\r?\n|Time\t[^\n\0]*\n)?"
 )
 BANNER_LINE = _SERVER
 _MASKED = re.compile(

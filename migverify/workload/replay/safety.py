@@ -33,8 +33,10 @@ UNLOCKED = "asked without its locking clause: no permission to lock (--locking)"
 # What to do, by what the reason says; the first that is found counts.
 _REMEDIES = (
     (r"database is not known", "give --sessions FILE (migverify workload sessions) or --assume-database NAME"),
-    (r"prepared before the capture|prepared statement not logged",
+    (r"prepared before the capture",
      "begin the capture before the clients connect, or capture by the general log, which holds the text"),
+    (r"prepared statement not logged",
+     "capture by the general log or by packets: the slow log of MySQL 9 never holds the text of an SQL PREPARE"),
     (r"open at the end of the capture", "capture until the transactions have ended"),
     (r"no session id", "capture by a format that names the connection (docs/capture-formats.md)"),
     (r"masked", "capture without masking, on a machine that may hold the values"),

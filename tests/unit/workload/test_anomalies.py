@@ -521,3 +521,30 @@ def test_the_command_compares_two_files(tmp_path: Path, capsys: pytest.CaptureFi
     assert run(["workload", "anomalies", source, target]) == 3
     assert "no committed transaction read" in capsys.readouterr().out
     assert run(["workload", "anomalies", str(tmp_path), target]) == 2
+
+
+def test_the_writes_that_make_reads_ambiguous_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Literals do not tell statements apart; those of most reads come first."""
+
+    def one(number: int, kind: OperationKind, key: str, statement: str) -> HistoryTransaction:
+        known = kind is OperationKind.READ
+        op = HistoryOperation(kind, key, "1" if known else None, number, number, known, None, statement)
+        return HistoryTransaction(f"s/{number}", "s", "", Commitment.COMMITTED, number, number, number, (op,))
+
+    made = [one(at, OperationKind.WRITE, f"d.t/{at}/n", f"UPDATE t SET n = n + 1 WHERE id = {at}") for at in (1, 2)]
+    made.append(one(3, OperationKind.WRITE, "d.u/*", "DELETE FROM u WHERE a > 5"))
+    keys = ("d.t/1/n", "d.t/2/n", "d.t/2/n", "d.u/8")
+    made += [one(9 + at, OperationKind.READ, key, "SELECT 1") for at, key in enumerate(keys)]
+    checked = check_history(TransactionHistory(tuple(made), {}))
+    causes = [(cause.table, cause.statement, cause.reads) for cause in checked.usability.causes]
+    assert [(table, reads) for table, _, reads in causes] == [("d.t", 3), ("d.u", 1)]
+    assert "`n` = `n` + ?" in causes[0][1]
+    assert checked.usability.as_json()["causes"][0]["reads"] == 3
+    paths = [tmp_path / name for name in ("source.jsonl", "target.jsonl")]
+    for path in paths:
+        with path.open("w") as lines:
+            write_history(lines, TransactionHistory(tuple(made), {}))
+    assert run(["workload", "anomalies", *map(str, paths), "--usable", "30"]) == 3
+    out, err = capsys.readouterr()
+    assert "3  reads of d.t: UPDATE" in out
+    assert "80%" in err

@@ -139,6 +139,22 @@ def test_a_lost_prepare_is_restored(tmp_path: Path) -> None:
         assert (second.partial, second.details["restored"]) == (partial, "prepare")
 
 
+def test_a_restored_prepare_is_one_statement(tmp_path: Path) -> None:
+    from migverify.workload.sessions import in_sessions
+
+    def partial(*texts: bytes) -> list[tuple[bytes, str]]:
+        data = b"".join(T + b"    5 " + text + b"\n" for text in texts)
+        followed = in_sessions(iter(found(data, tmp_path)), connects=lambda _: False)
+        return [(one.record.sql, one.partial) for one in followed if one.record.command is Command.QUERY]
+
+    lost, echo = b"Query\tPREPARE s1 FROM ...", b"Prepare\tselect ?"
+    used = (b"Query\tEXECUTE s1 USING @a", b"Query\tDEALLOCATE PREPARE s1", b"Query\tEXECUTE s2")
+    texts = [one.partition(b"\t")[2] for one in used]
+    assert partial(lost, echo, *used) == [(b"PREPARE s1 FROM 'select ?'", ""), *((text, "") for text in texts)]
+    reasons = [TEXT_LOST, TEXT_LOST, ""]
+    assert partial(lost, *used) == [(b"PREPARE s1 FROM ...", TEXT_LOST), *zip(texts, reasons, strict=True)]
+
+
 def test_logins(tmp_path: Path) -> None:
     for text, command, user, host, database in (
         (b"app@localhost on  using Socket", Command.CONNECT, "app", "localhost", ""),

@@ -352,6 +352,28 @@ def test_conflicts_of_a_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert run(capsys, "--replay", str(tmp_path))[0] == 2
 
 
+@pytest.mark.parametrize(("ended", "plan", "stop", "expected"), [
+    (2, {}, "", 0), (1, {}, "", 3), (2, None, "", 3), (2, {}, "interrupted", 3),
+])  # fmt: skip
+def test_a_whole_replay_without_a_conflict_shows_that_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ended: int, plan: object, stop: str, expected: int
+) -> None:
+    writer = RunFileWriter(tmp_path / "run")
+    for place in range(2):
+        sql = b"UPDATE t SET a = %d" % place
+        writer.add(Call("s1", place, sql, "d", SessionState()), Meanings().meaning(sql), "", 0, 0, 0)
+    writer.end_session("s1")
+    with writer.close() as planned:
+        planned.set_fact("stop", stop)
+        if plan is not None:
+            planned.set_fact("plan", plan)
+    outcomes = Outcomes(tmp_path / "run")
+    for place in range(ended):
+        outcomes.end(place, JudgedCall("s1", place, "d", Judgement.SAME))
+    outcomes.close()
+    assert run(capsys, "--replay", str(tmp_path / "run"), "--json")[0] == expected
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: str, stdin: str = "") -> tuple[int, str, str]:
     """Return exit code, output and errors of the command."""
     with pytest.MonkeyPatch.context() as patch:
