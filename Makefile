@@ -2,11 +2,12 @@
 VENV ?= .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+CODE := migverify lab docs spark_jobs tests bench release examples
 
 # Without bytecode every command that a test starts compiles the package again, and every worker all tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo docs check test test-spark35 soak bench lab-up lab-down format lock
+.PHONY: setup demo docs check test test-spark35 soak bench release test-examples lab-up lab-down format lock
 
 setup: $(STAMP)
 
@@ -26,8 +27,8 @@ docs: setup
 
 # Types and tests at the same time, on two cores. Tests that wait or read a clock are left to `make test`.
 check: setup
-	$(VENV)/bin/ruff check migverify lab docs spark_jobs tests bench
-	$(VENV)/bin/ruff format --check migverify lab docs spark_jobs tests bench
+	$(VENV)/bin/ruff check $(CODE)
+	$(VENV)/bin/ruff format --check $(CODE)
 	$(PY) -m pytest -q -n 2 --dist worksteal -m "not clocks and not soak" tests/unit & tests=$$!; \
 	$(VENV)/bin/mypy; code=$$?; \
 	wait $$tests && exit $$code
@@ -68,6 +69,33 @@ soak: setup
 bench: setup
 	$(PY) -m bench
 
+# Wheels, sdists, bills of materials and hashes into dist/, then checked as somebody who installs them: with pip and the
+# hashes of the lock, pipx, uvx, and the tutorial word by word on a real pair (TUTORIAL=0: no servers are started).
+TUTORIAL ?= 1
+VENV_RELEASE ?= .venv-release
+
+$(VENV_RELEASE)/.installed: release/requirements.lock
+	test -x $(VENV_RELEASE)/bin/python || python3 -m venv $(VENV_RELEASE)
+	$(VENV_RELEASE)/bin/python -m pip install -q --require-hashes -r release/requirements.lock
+	touch $@
+
+release: $(VENV_RELEASE)/.installed
+	$(VENV_RELEASE)/bin/python -m release $(if $(filter 0,$(TUTORIAL)),--without-tutorial)
+
+# The examples, with the tools of those whom they are for: Airflow, the schemas of Kubernetes, GitHub and GitLab, linters of
+# workflows (built by Go) and of Dockerfiles. Not a part of `make test`: none of them is needed by migverify itself.
+VENV_EXAMPLES ?= .venv-examples
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+$(VENV_EXAMPLES)/.installed: examples/requirements.lock
+	test -x $(VENV_EXAMPLES)/bin/python || python3 -m venv $(VENV_EXAMPLES)
+	$(VENV_EXAMPLES)/bin/python -m pip install -q --require-hashes -r examples/requirements.lock
+	GOBIN=$(abspath $(VENV_EXAMPLES))/bin go install $(ACTIONLINT)
+	touch $@
+
+test-examples: $(VENV_EXAMPLES)/.installed
+	$(VENV_EXAMPLES)/bin/python -m pytest -q -p no:cacheprovider examples/tests
+
 lab-up: setup
 	$(VENV)/bin/migverify lab up
 
@@ -75,9 +103,14 @@ lab-down: setup
 	$(VENV)/bin/migverify lab down
 
 format: setup
-	$(VENV)/bin/ruff check --fix migverify lab docs spark_jobs tests bench
-	$(VENV)/bin/ruff format migverify lab docs spark_jobs tests bench
+	$(VENV)/bin/ruff check --fix $(CODE)
+	$(VENV)/bin/ruff format $(CODE)
 
 lock:
 	uv pip compile pyproject.toml --extra connect --extra kafka --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
 	uv pip compile pyproject.toml --extra spark --extra kafka --group dev --group spark35 --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements-spark35.lock
+	uv pip compile pyproject.toml --extra kafka -c requirements.lock --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements-cli.lock
+	uv pip compile pyproject.toml --extra connect --extra kafka -c requirements.lock --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements-spark.lock
+	uv pip compile release/requirements.in --generate-hashes --python-version 3.11 --no-emit-index-url -o release/requirements.lock
+	uv pip compile docker/build.in --generate-hashes --python-version 3.11 --no-emit-index-url --allow-unsafe -o docker/build.lock
+	uv pip compile examples/requirements.in --generate-hashes --python-version 3.11 --no-emit-index-url -o examples/requirements.lock

@@ -36,18 +36,8 @@ def _succeeds(command: list[str]) -> bool:
 
 
 def compose_file() -> Path:
-    """Return the compose file: of the installed package, else of the checkout.
-
-    Raises
-    ------
-    LabError
-        When neither is there.
-    """
-    package = Path(str(files("migverify_lab")))
-    for path in (package / "data" / COMPOSE_NAME, package.parents[1] / COMPOSE_NAME):
-        if path.is_file():
-            return path
-    raise LabError(f"no {COMPOSE_NAME} beside the package", hint="Run it from a checkout of migverify.")
+    """Return the compose file of the installed package."""
+    return Path(str(files("migverify_lab") / "data" / COMPOSE_NAME))
 
 
 def project_name(directory: Path) -> str:

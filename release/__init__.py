@@ -1,0 +1,1 @@
+"""Builds the distributions of a release, and checks them as somebody who installs them would: `make release`."""
