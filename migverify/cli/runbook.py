@@ -10,6 +10,7 @@ from migverify.cli import (
     runbook_history,
     runbook_page,
     runbook_people,
+    runbook_readiness_watch,
     runbook_run,
     runbook_show,
     runbook_traffic,
@@ -24,6 +25,8 @@ add(app, "status", runbook_show.status, runbook_show.STATUS_EPILOG)
 runbook_people.register(app)
 add(app, "readiness", runbook_history.readiness, runbook_history.READINESS_EPILOG, (
     Form(("--dr",), runbook_cases.cases, runbook_cases.EPILOG, "Which disaster recovery cases passed, and where."),
+    Form(("--watch",), runbook_readiness_watch.readiness_watch, runbook_readiness_watch.EPILOG,
+         "Evaluate again and again; announce what changes."),
 ))  # fmt: skip
 add(app, "report", runbook_page.report, runbook_page.REPORT_EPILOG, (
     Form(("--compare",), runbook_history.compare, runbook_history.COMPARE_EPILOG, "Put runs side by side."),

@@ -22,19 +22,23 @@ from migverify.runbook.model import Runbook, Sink, Step
 from migverify.runbook.record.heads import Head, head_text, previous_of
 from migverify.runbook.state import PASSED, Delivery, RunStatus, StepStatus, between
 
-__all__ = ["GROUPS", "Announcement", "announcements", "fields_of", "group_of"]
+__all__ = ["GROUPS", "READINESS", "Announcement", "announcements", "fields_of", "group_of", "takes"]
 
 _K, _S, _R = EventKind, StepState, RollbackState
+READINESS = {"missing": "readiness missing", "unknown": "readiness unknown", "ok": "readiness ok"}
+"""Kinds of announcements of a readiness watch, by the state of a condition."""
 GROUPS = {
     "urgent": (
         "failed", "timed out", "inconclusive", "unknown", "rejected", "undo failed", "held", "guard fail",
-        "guard inconclusive", "rollback ordered",
+        "guard inconclusive", "rollback ordered", READINESS["missing"], READINESS["unknown"],
     ),
     "reminder": ("waiting", "late", "short"),
     "step": (
         "called", "started", "done", "accepted", "decided", "retried", "waived", "went to", "undo", "undone",
     ),
-    "run": ("run started", "run ended", "takeover", "resumed", "promoted", "guard pass", "rollback over"),
+    "run": (
+        "run started", "run ended", "takeover", "resumed", "promoted", "guard pass", "rollback over", READINESS["ok"],
+    ),
     "head": (HEAD,),
 }  # fmt: skip
 """Kinds of announcements by the word that ``only`` of a sink names; urgent ones are sent before all others."""
@@ -288,14 +292,15 @@ def _tag(m: _Moment) -> str:
 
 def _sinks(runbook: Runbook, what: str, to: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the sinks that take a kind of announcement; all of these when none that a step names is there."""
-    taking = [sink.name for sink in runbook.sinks.values() if _takes(sink, group_of(what))]
+    taking = [sink.name for sink in runbook.sinks.values() if takes(sink, what)]
     named = [name for name in dict.fromkeys(to) if name in runbook.sinks]
     return tuple(name for name in taking if name in named) if named else tuple(taking)
 
 
-def _takes(sink: Sink, group: str) -> bool:
+def takes(sink: Sink, what: str) -> bool:
+    """Tell whether a sink takes a kind of announcement."""
     only = sink.arguments.get("only")
-    return group in only if isinstance(only, list | tuple) else True
+    return group_of(what) in only if isinstance(only, list | tuple) else True
 
 
 def _holder(m: _Moment, role: str | None) -> str:

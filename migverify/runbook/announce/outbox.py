@@ -8,14 +8,13 @@ the journal here; nothing that goes wrong ends or delays the run, and all of it 
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from migverify.errors import FencedError, MigverifyError, UsageError
+from migverify.runbook.announce.lanes import LONGEST_WAIT, TRIES, Lanes, Noted
 from migverify.runbook.announce.moments import Announcement, announcements, fields_of, group_of
 from migverify.runbook.announce.sinks import Message, OpenSink, SinkError, open_sink
 from migverify.runbook.clock import Moment
@@ -29,51 +28,12 @@ from migverify.runbook.record.run_record import RunRecord
 from migverify.runbook.state import Delivery, RunStatus
 from migverify.secrets import scrub
 
-__all__ = ["DRAIN", "FIRST_WAIT", "GRACE", "LONGEST_WAIT", "TRIES", "Outbox", "deliver_rest"]
+__all__ = ["DRAIN", "Outbox", "deliver_rest"]
 
-TRIES = 10
-"""After so many tries an announcement is given up for a sink."""
-FIRST_WAIT = 1.0
-LONGEST_WAIT = 60.0
-"""Seconds before the second try; twice as long before each one after it, up to this."""
-GRACE = 5.0
-"""Seconds beyond a sink's timeout after which a try that has not come back counts as failed."""
 DRAIN = 10.0
 """Seconds that an executor waits at its end for what is on its way."""
 
 _K = EventKind
-
-
-@dataclass(slots=True)
-class _Try:
-    """One try of a delivery, in a thread of its own; ``problem`` None after its end: sent."""
-
-    of: int
-    begun: float
-    thread: threading.Thread
-    problem: SinkError | None = None
-
-
-@dataclass(slots=True)
-class _Lane:
-    """What one sink still has to get: urgent announcements first, else in the order of the journal.
-
-    ``lost``: a try that has not come back in time; while its thread lives the sink gets no other one.
-    """
-
-    sink: OpenSink
-    waiting: list[int] = field(default_factory=list)
-    urgent: set[int] = field(default_factory=set)
-    trying: _Try | None = None
-    lost: threading.Thread | None = None
-    not_before: float = 0.0
-
-    def add(self, of: int, what: str) -> None:
-        """Queue an announcement."""
-        self.waiting.append(of)
-        if group_of(what) == "urgent":
-            self.urgent.add(of)
-            self.waiting.sort(key=lambda each: (each not in self.urgent, each))
 
 
 class Outbox:
@@ -96,10 +56,9 @@ class Outbox:
         self._record, self._drills = record, drills
         self._actor, self._role = (lease.executor, "executor") if lease is not None else (person, "")
         self._epoch = lease.epoch if lease is not None else None
-        self._lanes = {sink.name: _Lane(sink) for sink in sinks}
+        self._lanes = Lanes(sinks, self._message, self._note)
         self._followed: deque[Event] | None = None
         self._before: RunStatus | None = None
-        self._canceled = threading.Event()
         self._fenced = False
         self._problem = ""
 
@@ -109,9 +68,7 @@ class Outbox:
             return
         try:
             self._announce()
-            for lane in self._lanes.values():
-                self._take_result(lane)
-                self._send(lane)
+            self._lanes.tick()
         except FencedError:
             self._fenced = True  # the executor learns of it by itself; what is left is the next one's
         except MigverifyError as error:
@@ -129,13 +86,10 @@ class Outbox:
         """
         until = time.monotonic() + limit
         self.tick()
-        while not self._fenced and time.monotonic() < until and self._comes(until):
+        while not self._fenced and time.monotonic() < until and not self._lanes.is_idle(until):
             time.sleep(0.01)
             self.tick()
-        self._canceled.set()
-
-    def _comes(self, until: float) -> bool:
-        return any(one.trying or (one.waiting and one.not_before < until) for one in self._lanes.values())
+        self._lanes.cancel()
 
     # -- announcing ---------------------------------------------------------------------------------------------
 
@@ -167,7 +121,7 @@ class Outbox:
         followed.extend(event for event in behind if event.seq <= status.seq)
         for (of, sink), one in sorted(status.deliveries.items()):
             if one.state in OPEN and sink in self._lanes:
-                self._lanes[sink].add(of, one.what)
+                self._lanes.add(sink, of, urgent=group_of(one.what) == "urgent")
         self._before, self._followed = before, followed
         return followed
 
@@ -197,7 +151,7 @@ class Outbox:
 
         for event in self._write(decide):
             for sink in event.data.get("sinks", ()):  # a note about a torn line may be among them
-                self._lanes[sink].add(event.seq, str(event.data["what"]))
+                self._lanes.add(sink, event.seq, urgent=group_of(str(event.data["what"])) == "urgent")
 
     def _draft(self, one: Announcement) -> Draft:
         content = {"of": one.of, "what": one.what, "text": scrub(one.text), "sinks": list(one.sinks)}
@@ -207,47 +161,14 @@ class Outbox:
 
     # -- delivering ---------------------------------------------------------------------------------------------
 
-    def _send(self, lane: _Lane) -> None:
-        now = time.monotonic()
-        if lane.trying is not None or not lane.waiting or now < lane.not_before:
-            return
-        status, of = self._record.status, lane.waiting[0]
-        message = _message(status, status.deliveries[of, lane.sink.name], self._drills)
-        if lane.lost is not None and lane.lost.is_alive():
-            lane.trying = _Try(of, now, threading.Thread(), SinkError("an earlier try never came back"))
-            return
+    def _message(self, of: int, sink: str) -> Message:
+        status = self._record.status
+        return _message(status, status.deliveries[of, sink], self._drills)
 
-        def send() -> None:
-            try:
-                lane.sink.send(message, self._canceled)
-            except SinkError as error:
-                one.problem = error
-            except BaseException as error:  # noqa: BLE001 - the waiting thread has to learn of it
-                one.problem = SinkError(f"{type(error).__name__} in the sink")  # its text may hold a secret
-
-        lane.trying = one = _Try(of, now, threading.Thread(target=send, name=f"announce {lane.sink.name}", daemon=True))
-        one.thread.start()
-
-    def _take_result(self, lane: _Lane) -> None:
-        one = lane.trying
-        if one is None:
-            return
-        problem = one.problem
-        if one.thread.is_alive():
-            limit = lane.sink.timeout + GRACE
-            if time.monotonic() - one.begun <= limit:
-                return
-            lane.lost, problem = one.thread, SinkError(f"no answer within {limit:g} s")
-        self._write(partial(self._outcome, lane.sink.name, one.of, problem))
-        lane.trying = None  # only now: it is written down at the next look otherwise
-        after = self._record.status.deliveries[one.of, lane.sink.name]
-        if after.state not in OPEN:
-            lane.urgent.discard(one.of)
-            lane.waiting.remove(one.of)
-            lane.not_before = 0.0
-        elif problem is not None:
-            wait = max(problem.wait, FIRST_WAIT * 2.0 ** (after.tries - 1))
-            lane.not_before = time.monotonic() + min(LONGEST_WAIT, wait)
+    def _note(self, sink: str, of: int, problem: SinkError | None) -> Noted:
+        self._write(partial(self._outcome, sink, of, problem))
+        after = self._record.status.deliveries[of, sink]
+        return Noted(after.state in OPEN, after.tries)
 
     def _outcome(self, sink: str, of: int, problem: SinkError | None, status: RunStatus, _now: Moment) -> list[Draft]:
         one, data = status.deliveries[of, sink], {"of": of, "sink": sink}

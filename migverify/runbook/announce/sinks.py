@@ -55,7 +55,8 @@ _ARGUMENTS = {
 class Message:
     """What is sent: one line of text. ``id`` is the same in every try: ``<run>/<number of the event>``.
 
-    ``fields`` is for programs, beside the text: service, run, step, state, environment and more.
+    ``fields`` is for programs, beside the text: service, run, step, state, environment and more. ``topic`` names what
+    it is about, the same for all that is said of that: a later one may resolve an earlier one.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Message:
     text: str
     at: float
     fields: Mapping[str, str] = field(default_factory=dict)
+    topic: str = ""
 
 
 class SinkError(Exception):

@@ -37,7 +37,10 @@ from migverify.runbook.model import ReadinessPolicy, Runbook, Step
 from migverify.runbook.people import COORDINATOR, DECISION_OWNER, same_name
 from migverify.runbook.record.run_store import RunStore
 
-__all__ = ["Condition", "Readiness", "asker", "readiness", "wanted_runbooks"]
+__all__ = [
+    "INCONCLUSIVE", "MISSING", "NOT_ASKED", "NOT_READY", "OK", "READY", "UNKNOWN", "Condition", "Readiness", "asker",
+    "readiness", "wanted_runbooks",
+]  # fmt: skip
 
 OK, MISSING, UNKNOWN, NOT_ASKED, WEAKER = "ok", "missing", "unknown", "not asked", "weaker"
 READY, NOT_READY, INCONCLUSIVE = "ready", "not ready", "inconclusive"

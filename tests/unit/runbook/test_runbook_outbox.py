@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from migverify import secrets
 from migverify.errors import JournalError, StoreError, UsageError
+from migverify.runbook.announce import lanes, outbox
 from migverify.runbook.announce import moments as announce
-from migverify.runbook.announce import outbox
-from migverify.runbook.announce.outbox import TRIES, deliver_rest
+from migverify.runbook.announce.lanes import TRIES
+from migverify.runbook.announce.outbox import deliver_rest
 from migverify.runbook.announce.sinks import SinkError
 from migverify.runbook.definition.forecast import Drills
 from migverify.runbook.events import EventKind, RunState, StepState
@@ -43,7 +44,7 @@ NO = SinkError("status 404", final=True)
 
 @pytest.fixture(autouse=True)
 def _quick_and_verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setattr(outbox, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(lanes, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(secrets, "_known", set())  # what these tests hide must not be hidden in others
     yield
     for file in tmp_path.rglob(FILE):
@@ -166,9 +167,9 @@ def test_after_ten_tries_it_is_given_up_and_the_next_one_has_its_turn(tmp_path: 
 
 
 def test_the_pause_between_tries_doubles_up_to_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox, "FIRST_WAIT", 1.0)
+    monkeypatch.setattr(lanes, "FIRST_WAIT", 1.0)
     now = [1000.0]
-    monkeypatch.setattr(outbox.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lanes.time, "monotonic", lambda: now[0])
     room = Loud(tmp_path, runbook(step("a"), sinks=scripted("chat")))
     chat = Scripted("chat", *[DOWN] * TRIES)
     room.sinks = (chat,)
@@ -180,7 +181,7 @@ def test_the_pause_between_tries_doubles_up_to_a_minute(tmp_path: Path, monkeypa
         if len(chat.tried) > known:
             pauses.append(now[0] - last)
             last = now[0]
-            trying = executor.outbox._lanes["chat"].trying
+            trying = executor.outbox._lanes._by_sink["chat"].trying
             assert trying is not None
             trying.thread.join()
             executor.outbox.tick()
@@ -201,7 +202,7 @@ def test_one_sink_that_is_down_does_not_keep_another_one_waiting(tmp_path: Path)
 def test_a_sink_that_never_comes_back_delays_nothing_and_gets_one_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "GRACE", 0.01)
+    monkeypatch.setattr(lanes, "GRACE", 0.01)
     room = Loud(tmp_path, runbook(step("a"), sinks=scripted("chat", "log")))
     forever = threading.Event()
     chat = Scripted("chat", *[lambda: forever.wait() and None] * 99, timeout=0.01)

@@ -1,0 +1,203 @@
+"""``migverify runbook readiness --watch``: evaluates readiness again and again, and announces what changes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say, visible
+from migverify.cli.guards import MetricsFileOption, MetricsPortOption
+from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
+from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
+from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
+from migverify.cli.watching import metrics_page, stop_on_signals
+from migverify.errors import ExitCode, MigverifyError, UsageError
+
+if TYPE_CHECKING:
+    from migverify.runbook.history.readiness import Condition
+    from migverify.runbook.model import Runbook
+    from migverify.runbook.readiness.evaluation import ReadinessEvaluation
+    from migverify.runbook.readiness.watch import ReadinessStatus
+    from migverify.runbook.record.run_store import RunStore
+
+__all__ = ["EPILOG", "readiness_watch"]
+
+EPILOG = examples(
+    "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --every 15m",
+    "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --times 1 --json   # every condition, once",
+    "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --metrics-port 9107",
+)
+_LEAST = 1.0
+
+
+def readiness_watch(
+    runbook: RunbookArgument,
+    set_: SetOption = None,
+    environment: EnvironmentOption = None,
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between two evaluations.")] = "15m",
+    times: Annotated[
+        int | None, typer.Option("--times", min=1, help="Evaluate so often; default: until Ctrl-C.")
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", metavar="FILE", help="What was announced; default: readiness/ in the folder of runs."),
+    ] = None,
+    runs: RoomOption = DEFAULT_ROOM,
+    cases: Annotated[
+        Path | None,
+        typer.Option("--cases", metavar="FOLDER", help="Disaster recovery cases; default: dr/ beside the runbook."),
+    ] = None,
+    heads: HeadsOption = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_file: MetricsFileOption = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each evaluation.")] = False,
+) -> None:
+    """Evaluate readiness again and again; announce by the runbook's sinks when it stops, and by whom or what.
+
+    Each change of a condition is announced once, also over kill -9. What cannot be read is not known, never ready.
+
+    Exit by the last evaluation: 0 ready, 1 not ready, 3 not known; 130 after Ctrl-C.
+    """
+    from migverify.runbook.announce.sinks import open_sink
+    from migverify.runbook.definition.load import load_runbook
+    from migverify.runbook.readiness.log import open_log
+    from migverify.runbook.readiness.watch import ReadinessWatch
+    from migverify.secrets import remember_environment
+
+    remember_environment()
+    seconds, given, room = _seconds(every), parse_set(set_ or []), room_of(runs)
+    name = environment if environment is not None else named_environment(runbook, given, production=True)
+    book = load_runbook(runbook, given, name)
+    asked = _Questions(runbook, given, name, room, cases, heads, config, book)
+    stopped = threading.Event()
+    with ExitStack() as stack:
+        publish = stack.enter_context(metrics_page(metrics_port, metrics_file))
+        kept = stack.enter_context(open_log(log if log is not None else _log_file(room, book)))
+        stack.enter_context(stop_on_signals(stopped))
+
+        def show(status: ReadinessStatus) -> None:
+            from migverify.exposition import page
+            from migverify.runbook.readiness.metrics import readiness_metrics
+
+            publish(page(readiness_metrics(status, seconds)))
+            _print(status, as_json=as_json)
+
+        last = ReadinessWatch(
+            asked.evaluate, kept, book.sinks, [open_sink(one) for one in book.sinks.values()],
+            name=f"readiness-{book.service}-{name}", every=seconds, times=times, command=asked.command, on_status=show,
+        ).run(stopped.is_set, stopped.wait)  # fmt: skip
+    raise typer.Exit(int(_exit_code(last, stopped=stopped.is_set())))
+
+
+def _exit_code(last: ReadinessStatus | None, *, stopped: bool) -> ExitCode:
+    if stopped:
+        return ExitCode.INTERRUPTED
+    if last is not None and last.undelivered:
+        say(f"{last.undelivered} announcements are not delivered yet: the next watch sends them")
+    codes = {"ready": ExitCode.MATCH, "not ready": ExitCode.MISMATCH}
+    return ExitCode.INCONCLUSIVE if last is None else codes.get(last.evaluation.verdict, ExitCode.INCONCLUSIVE)
+
+
+def _print(status: ReadinessStatus, *, as_json: bool) -> None:
+    from migverify.runbook.readiness.metrics import change_line, condition_line, heartbeat, status_as_json
+
+    if as_json:
+        typer.echo(json.dumps(status_as_json(status), ensure_ascii=False))
+    else:
+        typer.echo(visible(heartbeat(status), lines=False))
+        lines: Iterator[str] = (change_line(one) for one in status.changes)
+        if status.number == 1:
+            lines = (line for one in status.evaluation.bad for line in condition_line(one))
+        for line in lines:
+            typer.echo(visible(line, lines=False))
+    sys.stdout.flush()
+
+
+def _seconds(text: str) -> float:
+    from migverify.runbook.definition.fields import parse_duration
+
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"--every {text}: {error}") from None
+    if not isinstance(seconds, float) or not seconds >= _LEAST:
+        raise UsageError(f"--every {text}: this is too short", hint="Say 1s at least, for example 15m.")
+    return seconds
+
+
+def _log_file(room: RunStore, book: Runbook) -> Path:
+    """Return where a watch keeps what it announced: beside the runs, where those are in a folder of this machine."""
+    if not room.is_folder:
+        raise UsageError("--log is missing", hint="With runs on a server, name a file of this machine: --log FILE.")
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{book.service}-{book.environment}")
+    return room.path / "readiness" / f"{name}.jsonl"
+
+
+@dataclass(slots=True)
+class _Questions:
+    """What is asked at every evaluation. The file, the journals, the servers and the store are read anew each time."""
+
+    path: Path
+    given: Mapping[str, str]
+    environment: str
+    room: RunStore
+    cases: Path | None
+    heads: Path | None
+    config: Path
+    first: Runbook
+
+    @property
+    def command(self) -> str:
+        """What people type to see every condition."""
+        words = ["migverify", "runbook", "readiness", str(self.path), "--environment", self.environment]
+        words += [word for name, value in self.given.items() for word in ("--set", f"{name}={value}")]
+        return shlex.join([*words, "--watch", "--times", "1"])
+
+    def evaluate(self) -> ReadinessEvaluation:
+        """Evaluate now; what cannot be read is a condition that is not known."""
+        from migverify.runbook.readiness.evaluation import ReadinessEvaluation
+
+        found = tuple(self._conditions())
+        return ReadinessEvaluation(time.time(), self.first.id, self.first.service, self.environment, found)
+
+    def _conditions(self) -> Iterator[Condition]:
+        from migverify.runbook.definition.load import load_runbook
+        from migverify.runbook.history.readiness import UNKNOWN, Condition
+
+        wants = "the runbook and the configuration can be read"
+        try:
+            book = load_runbook(self.path, self.given, self.environment)
+            conditions = [*self._of_journals(book)]
+        except MigverifyError as error:
+            do = error.hint or "The other conditions keep the state of the last evaluation until it can be read."
+            yield Condition("definition", UNKNOWN, wants, "cannot be read", (error.message.split("\n")[0],), do)
+            return
+        yield Condition("definition", "ok", wants, f"sha {book.sha[:12]}")
+        yield from conditions
+
+    def _of_journals(self, book: Runbook) -> tuple[Condition, ...]:
+        from migverify.runbook.definition.load import case_priorities
+        from migverify.runbook.history.past import past_runs
+        from migverify.runbook.history.readiness import readiness, wanted_runbooks
+
+        folder = catalogue(self.cases, self.path.parent)
+        priorities = case_priorities(folder) if folder is not None else None
+        required = bool(book.policy.readiness.dr_cases.required)
+        past = past_runs(self.room, wanted_runbooks(book), cases=required, heads=announced_heads(self.heads))
+        known = self.config if self.config.exists() else None
+        fingerprint = fingerprint_now(known)
+        return readiness(
+            book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known)
+        ).conditions  # fmt: skip

@@ -1,0 +1,1 @@
+"""Readiness by the hour: evaluated again and again, and what changes is announced once."""

@@ -1,0 +1,180 @@
+"""The log of a readiness watch: what was known last, what was announced, and what became of each delivery.
+
+A line is on the disk before anything of it is sent. One line holds a change of state and its announcements together, so
+that a watch that is killed at any point neither loses nor repeats one: the next watch compares with the state of the
+last whole line, and sends on what that line announced and no later line says was delivered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from migverify.codec import parse_json
+from migverify.errors import StoreError, UsageError
+from migverify.runbook.announce.lanes import TRIES, Noted
+from migverify.runbook.announce.sinks import SinkError
+from migverify.runbook.readiness.evaluation import ConditionAnnouncement, Known
+from migverify.runbook.record.locks import locked, open_own
+from migverify.secrets import scrub, without_secrets
+
+__all__ = ["PendingAnnouncement", "ReadinessLog", "open_log"]
+
+
+@dataclass(slots=True)
+class PendingAnnouncement:
+    """An announcement that a sink still has to get, and how often that was tried."""
+
+    at: float
+    announcement: ConditionAnnouncement
+    tries: int = 0
+
+
+class ReadinessLog:
+    """The log, read and open for more; only one process has it.
+
+    Attributes
+    ----------
+    known, verdict
+        What the last evaluation left; empty before the first.
+    undelivered
+        By number of the announcement and sink.
+    given_up
+        Deliveries that no further try is made of.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.known: dict[str, Known] = {}
+        self.verdict = ""
+        self.undelivered: dict[tuple[int, str], PendingAnnouncement] = {}
+        self.given_up = 0
+        self._next = 1
+        for number, line in enumerate(self._whole_lines(), start=1):
+            try:
+                self._take(parse_json(line))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                raise StoreError(
+                    f"{path}:{number}: is no line of a readiness watch: {error!r}",
+                    hint="Move the file away: the next watch then announces all that is missing anew.",
+                ) from None
+
+    def _whole_lines(self) -> list[bytes]:
+        """Return the lines; a torn last one, of which nothing was sent, is cut off so that the next line is whole."""
+        handle = open_own(self.path, os.O_RDWR | os.O_CREAT)
+        try:
+            with os.fdopen(handle, "r+b") as file:
+                data = file.read()
+                whole = data.rfind(b"\n") + 1
+                if whole < len(data):
+                    file.truncate(whole)
+                    os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be read: {error.strerror}") from error
+        return data[:whole].splitlines()
+
+    def record(
+        self, at: float, verdict: str, known: Mapping[str, Known], some: Sequence[ConditionAnnouncement]
+    ) -> list[tuple[int, ConditionAnnouncement]]:
+        """Write down what an evaluation changed, and return its announcements with their numbers.
+
+        Nothing is written when nothing is different.
+        """
+        if verdict == self.verdict and dict(known) == self.known and not some:
+            return []
+        numbered = list(enumerate(some, start=self._next))
+        self._write({
+            "kind": "changed", "at": at, "verdict": verdict,
+            "known": {id_: [one.state, list(one.causes)] for id_, one in known.items()},
+            "announced": [{"number": number, **one.as_json()} for number, one in numbered],
+        })  # fmt: skip
+        return [(number, self.undelivered[number, one.sinks[0]].announcement) for number, one in numbered]
+
+    def note(self, of: int, sink: str, problem: SinkError | None) -> Noted:
+        """Write down what became of a try; see ``Lanes``."""
+        tries = self.undelivered[of, sink].tries + 1
+        if problem is None:
+            self._write({"kind": "delivered", "of": of, "sink": sink})
+            return Noted(is_open=False, tries=tries)
+        given_up = problem.final or tries >= TRIES
+        reason = scrub(problem.reason)
+        self._write({"kind": "delivery failed", "of": of, "sink": sink, "tries": tries, "reason": reason,
+                     "given_up": given_up})  # fmt: skip
+        return Noted(is_open=not given_up, tries=tries)
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        clean = _scrubbed(line)
+        data = json.dumps(clean, ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+        try:
+            handle = open_own(self.path, os.O_WRONLY | os.O_APPEND)
+            with os.fdopen(handle, "ab", buffering=0) as file:
+                written = file.write(data)
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be written: {error.strerror}") from error
+        if written != len(data):
+            raise StoreError(f"{self.path}: only {written} of {len(data)} bytes could be written")
+        self._take(clean)
+
+    def _take(self, line: Any) -> None:
+        match line["kind"]:
+            case "changed":
+                self.known = {
+                    str(id_): Known(str(one[0]), tuple(map(str, one[1]))) for id_, one in line["known"].items()
+                }
+                self.verdict = str(line["verdict"])
+                for one in line["announced"]:
+                    made = ConditionAnnouncement(
+                        one["what"], one["topic"], one["text"], dict(one["fields"]), tuple(one["sinks"])
+                    )
+                    self._next = int(one["number"]) + 1
+                    for sink in made.sinks:
+                        self.undelivered[int(one["number"]), sink] = PendingAnnouncement(float(line["at"]), made)
+            case "delivered":
+                del self.undelivered[int(line["of"]), line["sink"]]
+            case "delivery failed":
+                key = int(line["of"]), line["sink"]
+                self.undelivered[key].tries = int(line["tries"])
+                if line["given_up"]:
+                    self.given_up += 1
+                    del self.undelivered[key]
+            case kind:
+                raise ValueError(f"kind {kind!r}")
+
+
+def _scrubbed(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line without secrets in what comes from others; the program's own words stay as they are."""
+    clean = dict(line)
+    if clean["kind"] == "changed":
+        clean["known"] = {id_: [state, without_secrets(causes)] for id_, (state, causes) in clean["known"].items()}
+        clean["announced"] = [
+            {**one, "text": scrub(one["text"]), "fields": without_secrets(one["fields"])} for one in clean["announced"]
+        ]
+    return clean
+
+
+@contextmanager
+def open_log(path: Path) -> Iterator[ReadinessLog]:
+    """Yield the log of a watch, for this process alone.
+
+    Raises UsageError: another watch has it; StoreError: it is damaged, or cannot be read.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StoreError(f"{path.parent} cannot be made: {error.strerror}") from error
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path.with_name(f"{path.name}.lock"), seconds=0.0))
+        except StoreError as error:
+            if "locked by somebody else" not in error.message:
+                raise
+            raise UsageError(
+                f"another readiness watch keeps {path}", hint="End it, or give this one a log of its own with --log."
+            ) from None
+        yield ReadinessLog(path)

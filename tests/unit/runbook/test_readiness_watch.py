@@ -1,0 +1,435 @@
+"""The watch of readiness: every change is announced once, whenever the watch is killed, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from migverify import secrets
+from migverify.cli.main import run
+from migverify.errors import StoreError, UsageError
+from migverify.exposition import page
+from migverify.runbook.announce import lanes
+from migverify.runbook.announce.sinks import SinkError
+from migverify.runbook.history.readiness import Condition
+from migverify.runbook.model import Sink
+from migverify.runbook.readiness.evaluation import Known, ReadinessEvaluation, announced, changes, known_after
+from migverify.runbook.readiness.log import ReadinessLog, open_log
+from migverify.runbook.readiness.metrics import change_line, heartbeat, readiness_metrics, status_as_json
+from migverify.runbook.readiness.watch import ReadinessStatus, ReadinessWatch
+from migverify.secrets import Secret, remember
+from tests.unit.runbook_hooks import Scripted
+from tests.unit.runbook_small import HEAD, STEPS
+from tests.waiting import wait_for
+
+CHAT = Sink(name="chat", kind="file", arguments={"path": "/nowhere"})
+SINKS = {"chat": CHAT}
+IDS = ("cast", "grants", "watch")
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(secrets, "_known", set())
+
+
+def condition(id_: str, state: str = "ok", *reasons: str) -> Condition:
+    return Condition(id_, state, f"{id_} is as it has to be", "found", reasons, "Do it." if reasons else "")
+
+
+def evaluation(*conditions: Condition, at: float = 1_800_000_000.0) -> ReadinessEvaluation:
+    return ReadinessEvaluation(at, "cutover", "orders", "prod", conditions, frozenset({"watch"}))
+
+
+def of_states(states: Sequence[tuple[str, str]]) -> ReadinessEvaluation:
+    return evaluation(
+        *(condition(id_, state, *([reason] if state in ("missing", "unknown") else []))
+          for id_, (state, reason) in zip(IDS, states, strict=True))
+    )  # fmt: skip
+
+
+STATES = st.tuples(st.sampled_from(["ok", "missing", "unknown", "not asked"]), st.sampled_from(["dana left", "no key"]))
+EVALUATIONS = st.lists(st.tuples(STATES, STATES, STATES).map(of_states), min_size=1, max_size=8)
+
+
+# --- what a change is --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "verdict"),
+    [
+        ((), "inconclusive"),
+        (("ok", "not asked", "weaker"), "ready"),
+        (("ok", "unknown"), "inconclusive"),
+        (("unknown", "missing"), "not ready"),
+    ],
+)
+def test_nothing_is_ready_that_is_missing_unknown_or_was_not_asked_at_all(
+    states: tuple[str, ...], verdict: str
+) -> None:
+    assert evaluation(*(condition(f"c{n}", state) for n, state in enumerate(states))).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        (None, condition("cast"), None),
+        (None, condition("cast", "missing", "dana left"), "readiness missing"),
+        (condition("cast"), condition("cast", "missing", "dana left"), "readiness missing"),
+        (condition("cast"), condition("cast", "unknown", "no file"), "readiness unknown"),
+        (condition("cast", "missing", "dana left"), condition("cast", "missing", "dana left"), None),
+        (condition("cast", "missing", "dana left"), condition("cast", "missing", "bob left"), "readiness missing"),
+        (condition("cast", "missing", "dana left"), condition("cast", "unknown", "dana left"), "readiness unknown"),
+        (condition("cast", "missing", "dana left"), condition("cast"), "readiness ok"),
+        (condition("cast", "missing", "dana left"), condition("cast", "not asked"), "readiness ok"),
+        (condition("cast"), condition("cast", "not asked"), None),
+        (condition("watch", "missing", "61 s ago"), condition("watch", "missing", "1,234.5 s ago"), None),
+        (condition("watch", "missing", "61 s ago"), condition("watch", "missing", "it ended"), "readiness missing"),
+    ],
+)
+def test_what_is_announced_of_a_condition(before: Condition | None, after: Condition, what: str | None) -> None:
+    known = {} if before is None else known_after({}, evaluation(before))
+    found = changes(known, "ready", evaluation(after))
+    assert [one.what for one in found] == ([what] if what else [])
+
+
+def test_an_evaluation_that_leaves_a_condition_out_keeps_its_last_state() -> None:
+    known = known_after({}, evaluation(condition("cast", "missing", "dana left"), condition("definition")))
+    cut = evaluation(condition("definition", "unknown", "line 3: no YAML"))
+    assert [one.condition.id for one in changes(known, "not ready", cut)] == ["definition"]
+    known = known_after(known, cut)
+    whole = evaluation(condition("cast", "missing", "dana left"), condition("definition"))
+    assert [(one.condition.id, one.what) for one in changes(known, cut.verdict, whole)] == [
+        ("definition", "readiness ok")
+    ]
+
+
+def test_words_say_what_happened_first_and_by_whom() -> None:
+    first = evaluation(condition("cast"), condition("grants"))
+    known = known_after({}, first)
+    lost = evaluation(condition("cast", "missing", "dana left"), condition("grants"))
+    made = announced(lost, changes(known, "ready", lost), SINKS, "migverify runbook readiness x.yaml")
+    assert [one.text for one in made] == ["NO LONGER READY: cast: dana left | READINESS orders prod"]
+    assert made[0].topic == "readiness/orders/prod/cast"
+    assert made[0].fields["do"] == "Do it."
+    assert made[0].fields["command"] == "migverify runbook readiness x.yaml"
+    more = evaluation(lost.conditions[0], condition("grants", "unknown", "no answer"))
+    known = known_after(known, lost)
+    made = announced(more, changes(known, "not ready", more), SINKS, "")
+    assert [one.text for one in made] == ["NOT KNOWN: grants: no answer | READINESS orders prod"]
+    back = evaluation(condition("cast"), more.conditions[1])
+    made = announced(back, changes(known_after(known, more), "not ready", back), SINKS, "")
+    assert [one.text for one in made] == ["MET AGAIN: cast; inconclusive for grants | READINESS orders prod"]
+    made = announced(first, changes(known_after(known, back), "inconclusive", first), SINKS, "")
+    assert [one.text for one in made] == ["READY AGAIN: grants is met | READINESS orders prod"]
+
+
+def test_only_the_sinks_that_take_a_group_get_it() -> None:
+    quiet = Sink(name="quiet", kind="file", arguments={"path": "/x", "only": ["run"]})
+    loud = Sink(name="loud", kind="file", arguments={"path": "/x", "only": ["urgent"]})
+    bad, good = evaluation(condition("cast", "missing", "dana left")), evaluation(condition("cast"))
+    sinks = {"quiet": quiet, "loud": loud}
+    assert [one.sinks for one in announced(bad, changes({}, "", bad), sinks, "")] == [("loud",)]
+    known = known_after({}, bad)
+    assert [one.sinks for one in announced(good, changes(known, "not ready", good), sinks, "")] == [("quiet",)]
+    assert announced(bad, changes({}, "", bad), {}, "") == ()
+
+
+# --- every change once, whenever it is killed --------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """The process is gone."""
+
+
+class Mortal(ReadinessLog):
+    """A log whose process may be killed while it writes a line: some bytes of it are on the disk then."""
+
+    kills: list[int | None]
+
+    def _write(self, line: Any) -> None:
+        size = self.path.stat().st_size
+        super()._write(line)
+        cut = self.kills.pop(0) if self.kills else None
+        if cut is not None:
+            whole = self.path.stat().st_size
+            with self.path.open("r+b") as file:
+                file.truncate(min(whole, size + cut))
+            raise KilledError
+
+
+def watch_of(log: ReadinessLog, chat: Any, some: Sequence[ReadinessEvaluation]) -> ReadinessWatch:
+    left = iter(some)
+    return ReadinessWatch(
+        lambda: next(left), log, SINKS, [chat], name="readiness-orders-prod", every=0.0, times=len(some), command="",
+        on_status=lambda _: None,
+    )  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(some=EVALUATIONS, kills=st.lists(st.none() | st.integers(0, 900), max_size=12))
+def test_any_sequence_announces_exactly_its_changes_wherever_it_is_killed(
+    tmp_path_factory: pytest.TempPathFactory, some: list[ReadinessEvaluation], kills: list[int | None]
+) -> None:
+    path, chat, left = tmp_path_factory.mktemp("log") / "x.jsonl", Scripted("chat"), list(kills)
+    remaining, expected = list(some), list[tuple[str, str]]()
+    known: dict[str, Known] = {}
+    verdict = ""
+    while remaining:
+        one = remaining[0]
+        log = Mortal(path)
+        log.kills = left
+        before = log.known
+        assert (before, log.verdict) == (known, verdict)  # what a killed process left is what it had written whole
+        watch = watch_of(log, chat, [one])
+        try:
+            watch.run()
+        except KilledError:
+            log = ReadinessLog(path)
+        if log.known == known_after(known, one):  # the line of this evaluation is whole
+            expected += [(change.condition.id, change.what) for change in changes(known, verdict, one)]
+            known, verdict = known_after(known, one), one.verdict
+            remaining.pop(0)
+    watch_of(ReadinessLog(path), chat, [some[-1]]).run()  # what the last process had not delivered
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    written = [one for line in lines for one in line.get("announced", ())]
+    assert [(one["fields"]["condition"], one["what"]) for one in written] == expected
+    assert [one["number"] for one in written] == list(range(1, len(written) + 1))
+    numbers = [int(message.id.rpartition("/")[2]) for message in chat.got]
+    assert sorted(set(numbers)) == list(range(1, len(written) + 1))
+    if not kills:
+        assert len(numbers) == len(set(numbers))
+    assert not ReadinessLog(path).undelivered
+
+
+def test_a_sink_that_is_down_gets_everything_when_it_is_up_again_in_a_later_process(tmp_path: Path) -> None:
+    path, bad = tmp_path / "x.jsonl", evaluation(condition("cast", "missing", "dana left"))
+    chat = Scripted("chat", SinkError("status 503"), SinkError("status 503", wait=3600.0))
+    watch = watch_of(ReadinessLog(path), chat, [bad])
+    last = watch.run()
+    assert last is not None
+    assert (last.undelivered, chat.got) == (1, [])
+    later = Scripted("chat")
+    last = watch_of(ReadinessLog(path), later, [bad]).run()
+    assert last is not None
+    assert (last.undelivered, last.changes) == (0, ())
+    assert [message.id for message in later.got] == ["readiness-orders-prod/1"]
+
+
+def test_a_sink_that_refuses_is_given_up_and_counted(tmp_path: Path) -> None:
+    chat = Scripted("chat", SinkError("status 404", final=True))
+    last = watch_of(ReadinessLog(tmp_path / "x"), chat, [evaluation(condition("cast", "missing", "left"))]).run()
+    assert last is not None
+    assert (last.undelivered, last.given_up) == (0, 1)
+    assert "1 were given up" in heartbeat(last)
+
+
+def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
+    path, bad = tmp_path / "x", evaluation(condition("cast", "missing", "dana left"))
+    watch_of(ReadinessLog(path), Scripted("chat"), [bad]).run()
+    size = path.stat().st_size
+    watch_of(ReadinessLog(path), Scripted("chat"), [bad, bad, bad]).run()
+    assert path.stat().st_size == size
+
+
+def test_one_log_has_one_watch(tmp_path: Path) -> None:
+    another = pytest.raises(UsageError, match="another readiness watch")
+    with open_log(tmp_path / "folder" / "x"), another, open_log(tmp_path / "folder" / "x"):
+        pass
+    with open_log(tmp_path / "folder" / "x"):
+        pass
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", "no JSON", '{"kind":"delivered","of":7,"sink":"chat"}', '{"kind":"x"}'])
+def test_a_damaged_log_is_refused_and_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "x").write_text(f"{line}\n")
+    with pytest.raises(StoreError, match=r"x:1: is no line of a readiness watch"):
+        ReadinessLog(tmp_path / "x")
+
+
+def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "x").symlink_to(tmp_path / "other")
+    with pytest.raises(StoreError, match="symbolic link"):
+        ReadinessLog(tmp_path / "x")
+
+
+def test_a_secret_in_a_reason_is_in_no_line_and_announced_once(tmp_path: Path) -> None:
+    remember(Secret("correct-horse-battery"))
+    path, chat = tmp_path / "x", Scripted("chat")
+    bad = evaluation(condition("cast", "missing", "the key is correct-horse-battery"))
+    for _ in range(2):
+        watch_of(ReadinessLog(path), chat, [bad]).run()
+    assert "correct-horse-battery" not in path.read_text()
+    assert [message.text for message in chat.got] == ["NOT READY: cast: the key is *** | READINESS orders prod"]
+    assert "correct-horse-battery" not in str(chat.got[0].fields)
+
+
+def test_a_watch_ends_when_it_is_stopped(tmp_path: Path) -> None:
+    stopped, seen = threading.Event(), []
+
+    def evaluate() -> ReadinessEvaluation:
+        seen.append(1)
+        if len(seen) == 3:
+            stopped.set()
+        return evaluation(condition("cast"))
+
+    watch = ReadinessWatch(
+        evaluate, ReadinessLog(tmp_path / "x"), {}, [], name="n", every=0.0, times=None, command="",
+        on_status=lambda _: None,
+    )  # fmt: skip
+    last = watch.run(stopped.is_set, stopped.wait)
+    assert last is not None
+    assert last.number == 3
+
+
+# --- how it shows --------------------------------------------------------------------------------------------------
+
+
+def shown() -> ReadinessStatus:
+    found = evaluation(condition("cast", "missing", "dana left"), condition("grants", "not asked"), condition("x"))
+    return ReadinessStatus(2, found, changes({}, "ready", found), 1, 0)
+
+
+def test_metrics_a_heartbeat_and_json() -> None:
+    text = page(readiness_metrics(shown(), 900.0))
+    of = 'service="orders",runbook="cutover",environment="prod"'
+    assert f"migverify_readiness_verdict{{{of}}} 1" in text
+    assert f'migverify_readiness_condition{{{of},condition="cast"}} 1' in text
+    assert f'migverify_readiness_condition{{{of},condition="grants"}} NaN' in text
+    assert f"migverify_readiness_undelivered{{{of}}} 1" in text
+    assert heartbeat(shown()) == (
+        "2027-01-15T08:00:00Z orders prod: NOT READY (3 conditions, bad: cast); 1 announcements are not delivered"
+    )
+    assert change_line(shown().changes[0]) == "  new -> missing  cast: dana left"
+    found = status_as_json(shown())
+    assert (found["verdict"], found["number"], found["undelivered"]) == ("not ready", 2, 1)
+    assert found["changes"] == [
+        {"condition": "cast", "before": "", "after": "missing", "verdict_before": "ready", "verdict": "not ready",
+         "reasons": ["dana left"]}
+    ]  # fmt: skip
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def small(folder: Path) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(f"{HEAD}sinks:\n  log: {{kind: file, path: {folder / 'announced'}}}\n{STEPS}")
+    return path
+
+
+def test_the_command_evaluates_announces_and_exits_by_the_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    book = small(tmp_path)
+    command = ["runbook", "readiness", str(book), "-e", "prod", "--watch", "--times", "1", "--metrics-file", "m.prom"]
+    assert run(command) == 1
+    out = capsys.readouterr().out
+    assert "small-orders prod: NOT READY" in out
+    assert "MISSING drills: 4 drills that went through" in out
+    lines = Path("announced").read_text().splitlines()
+    assert all("READINESS small-orders prod" in line for line in lines)
+    assert any("NOT READY: drills: 0 of 4 drills went through" in line for line in lines)
+    assert 'migverify_readiness_verdict{service="small-orders",runbook="small",environment="prod"} 1' in (
+        Path("m.prom").read_text()
+    )
+    assert run([*command, "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["changes"] == []
+    assert Path("announced").read_text().splitlines() == lines
+
+
+def test_a_runbook_that_cannot_be_read_any_more_is_not_known_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    book, turns = small(tmp_path), []
+    text = book.read_text()
+    from migverify.cli import runbook_readiness_watch as command
+
+    evaluate = command._Questions.evaluate
+
+    def turn(asked: Any) -> Any:
+        turns.append(1)
+        book.write_text("id: [" if len(turns) == 2 else text)
+        return evaluate(asked)
+
+    monkeypatch.setattr(command._Questions, "evaluate", turn)
+    monkeypatch.setattr(command, "_LEAST", 0.01)
+    arguments = [
+        "runbook",
+        "readiness",
+        str(book),
+        "-e",
+        "prod",
+        "--watch",
+        "--times",
+        "3",
+        "--every",
+        "10ms",
+        "--json",
+    ]
+    assert run(arguments) == 1
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [[one["condition"] for one in each["changes"]] for each in found[1:]] == [["definition"], ["definition"]]
+    assert found[1]["verdict"] == "inconclusive"
+    assert "small.yaml" in found[1]["changes"][0]["reasons"][0]
+
+
+@pytest.mark.parametrize("text", ["900", "0s", "-5m", "soon"])
+def test_a_time_that_is_none_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["runbook", "readiness", str(small(tmp_path)), "-e", "prod", "--watch", "--every", text]) == 2
+    assert "--every" in capsys.readouterr().err
+
+
+def test_runs_on_a_server_need_a_log_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    arguments = ["runbook", "readiness", str(small(tmp_path)), "-e", "prod", "--watch", "--times", "1", "--runs", url]
+    assert run(arguments) == 2
+    assert "--log" in capsys.readouterr().err
+    assert run([*arguments, "--log", str(tmp_path / "log")]) == 1
+
+
+def test_kill_9_neither_loses_nor_repeats_a_change(tmp_path: Path) -> None:
+    book = small(tmp_path)
+    whole, log = book.read_text(), tmp_path / "runs" / "readiness" / "small-orders-prod.jsonl"
+    command = [sys.executable, "-m", "migverify", "runbook", "readiness", str(book), "-e", "prod", "--watch"]
+
+    def lines_of_changes() -> int:
+        return log.read_bytes().count(b'"kind":"changed"') if log.exists() else 0
+
+    # KilledError as soon as the last change is on the disk: most of it is not delivered then.
+    for texts in ((whole, "id: ["), (whole,)):
+        before = lines_of_changes()
+        book.write_text(texts[0])
+        process = subprocess.Popen(
+            [*command, "--every", "1s"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            wait_for(lambda n=before: lines_of_changes() > n, "the first change")
+            for text in texts[1:]:
+                book.write_text(text)
+                wait_for(lambda n=before: lines_of_changes() > n + 1, "the next change")
+        finally:
+            process.kill()
+            process.wait()
+    last = subprocess.run([*command, "--times", "1", "--json"], cwd=tmp_path, capture_output=True, check=False)
+    assert last.returncode == 1
+    assert json.loads(last.stdout)["changes"] == []
+    written = [one for line in log.read_text().splitlines() for one in json.loads(line).get("announced", ())]
+    of_file = [one["what"] for one in written if one["fields"]["condition"] == "definition"]
+    assert of_file == ["readiness unknown", "readiness ok"]
+    of_others = [one["fields"]["condition"] for one in written if one["fields"]["condition"] != "definition"]
+    assert len(of_others) == len(set(of_others))
+    delivered = {line.partition("[")[2].partition("]")[0] for line in (tmp_path / "announced").read_text().splitlines()}
+    assert delivered == {f"readiness-small-orders-prod/{one['number']}" for one in written}
