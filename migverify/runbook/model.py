@@ -368,7 +368,7 @@ class Sink(NamedPart):
 
     model_config = _OPEN
 
-    kind: Literal["stdout", "file", "webhook", "command"] = Field(description="What it is.")
+    kind: Literal["stdout", "file", "webhook", "command", "pagerduty", "slack"] = Field(description="What it is.")
     arguments: Annotated[dict[str, Any], GATHERED] = Field(default_factory=dict)
 
     @model_validator(mode="before")

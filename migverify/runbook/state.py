@@ -223,6 +223,8 @@ class Delivery:
         The kind of moment: ``called``, ``started``, ``done``, ``held``, ``head`` ...; see ``announce``.
     tries
         Those that are over; ``reason`` is why the last one failed, ``at`` when the state changed last.
+    topic
+        What it is about where that is neither the step nor the run.
     """
 
     of: int
@@ -235,6 +237,7 @@ class Delivery:
     at: Moment
     about: int
     step: str = ""
+    topic: str = ""
 
 
 @dataclass(slots=True)

@@ -56,6 +56,8 @@ class Announcement:
         Number of the event that it is about; with ``what`` it is announced once.
     head
         With ``what`` ``head``: the hash that is published.
+    topic
+        What it is about where that is neither its step nor the run: a guard.
     """
 
     of: int
@@ -64,6 +66,7 @@ class Announcement:
     text: str
     sinks: tuple[str, ...]
     head: Head | None = None
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +247,7 @@ def _of_run(m: _Moment) -> Iterator[Announcement]:
             now = m.after.guards[id_]
             if now.state != (old.state if old is not None else "pass"):
                 words = {"pass": "PASSES AGAIN", "fail": "FAILS"}.get(now.state, "HAS NO DATA")
-                yield _made(m, f"guard {now.state}", f"GUARD {id_} {words}: {now.text}")
+                yield replace(_made(m, f"guard {now.state}", f"GUARD {id_} {words}: {now.text}"), topic=f"guard/{id_}")
         case _K.ROLLBACK_ORDERED:
             yield _rollback_ordered(m)
         case _K.NOTE if not m.event.step:

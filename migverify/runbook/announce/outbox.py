@@ -155,6 +155,8 @@ class Outbox:
 
     def _draft(self, one: Announcement) -> Draft:
         content = {"of": one.of, "what": one.what, "text": scrub(one.text), "sinks": list(one.sinks)}
+        if one.topic:
+            content["topic"] = one.topic
         if one.head is None:
             return self._draft_of(_K.ANNOUNCED, one.step, content)
         return self._draft_of(_K.HEAD, one.step, {**content, "seq": one.head.seq, "sha": one.head.sha})
@@ -204,7 +206,10 @@ class Outbox:
 
 def _message(status: RunStatus, one: Delivery, drills: Drills) -> Message:
     fields = {name: scrub(value) for name, value in fields_of(status, one, drills).items()}
-    return Message(f"{status.run}/{one.of}", status.run, one.step, one.what, scrub(one.text), one.at.wall, fields)
+    topic = f"{status.run}/{one.topic or one.step or 'run'}"
+    return Message(
+        f"{status.run}/{one.of}", status.run, one.step, one.what, scrub(one.text), one.at.wall, fields, topic
+    )
 
 
 def deliver_rest(

@@ -1,4 +1,4 @@
-"""Where announcements go: the terminal, a file, a webhook, a command. Each one sends one text, or says why not.
+"""Where announcements go: terminal, file, webhook, PagerDuty, Slack, command. Each one sends one text, or says why not.
 
 A sink never says where it sends to: a webhook's URL is a secret, and a reason is a status or a class of faults. An
 announcement may come twice, after a crash between sending and writing it down; it has an id that tells so.
@@ -8,30 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import http.client
 import json
 import os
 import shlex
 import signal
-import socket
-import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 from migverify.errors import ConfigError
-from migverify.opener import opener
 from migverify.runbook.actions.builtin import passed_on
+from migverify.runbook.announce import pagerduty, slack
+from migverify.runbook.announce.http import Poster, escaped, fault_of, is_address, poster, secret_url
+from migverify.runbook.announce.message import Message, Send, SinkError
 from migverify.runbook.announce.moments import GROUPS
 from migverify.runbook.model import Sink
 from migverify.secrets import Secret, remember, resolve_variable, scrub
@@ -41,54 +38,19 @@ __all__ = ["TIMEOUT", "Message", "OpenSink", "SinkError", "open_sink", "sink_pro
 TIMEOUT = 10.0
 """Seconds for one try, unless the sink says ``timeout``."""
 LONGEST_TIMEOUT = 120.0
-_SHORT = 15
-_AGAIN = frozenset({408, 429})
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_VARIABLES = ("url_env", "routing_key_env", "token_env")
+"""Arguments that name an environment variable which holds a secret."""
+_SECRETS = {
+    "url": ("a webhook's URL", "url_env"), "routing_key": ("a routing key", "routing_key_env"),
+    "token": ("a token", "token_env"),
+}  # fmt: skip
 _COMMON = frozenset({"only", "link"})
 _ARGUMENTS = {
     "stdout": _COMMON, "file": _COMMON | {"path"}, "webhook": _COMMON | {"url_env", "timeout", "ca"},
     "command": _COMMON | {"run", "argv", "env", "secrets", "timeout"},
+    "pagerduty": _COMMON | {"routing_key_env", "api", "timeout", "ca"},
+    "slack": _COMMON | {"url_env", "token_env", "channel", "api", "timeout", "ca"},
 }  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """What is sent: one line of text. ``id`` is the same in every try: ``<run>/<number of the event>``.
-
-    ``fields`` is for programs, beside the text: service, run, step, state, environment and more. ``topic`` names what
-    it is about, the same for all that is said of that: a later one may resolve an earlier one.
-    """
-
-    id: str
-    run: str
-    step: str
-    what: str
-    text: str
-    at: float
-    fields: Mapping[str, str] = field(default_factory=dict)
-    topic: str = ""
-
-
-class SinkError(Exception):
-    """A try that failed.
-
-    Parameters
-    ----------
-    reason
-        Says no URL, no argument, no secret.
-    final
-        Another try would end the same.
-    wait
-        Seconds that the other side asks to be left alone for.
-    """
-
-    def __init__(self, reason: str, *, final: bool = False, wait: float = 0.0) -> None:
-        super().__init__(reason)
-        self.reason, self.final, self.wait = reason, final, wait
-
-
-Send = Callable[["Message", threading.Event], None]
-"""Sends a message; raises SinkError. With the event set nobody waits for it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +77,20 @@ def sink_problems(sink: Sink, environment: Mapping[str, str] | None = None) -> l
         return [f"sink {sink.name}: there is no kind {sink.kind}; there are {', '.join(_ARGUMENTS)}"]
     for name in sink.arguments:
         if name not in known:
-            given = "a webhook's URL is a secret: say url_env, the name of a variable" if name == "url" else (
-                f"there is no argument {name}; it has {', '.join(sorted(known)) or 'none'}"
-            )  # fmt: skip
-            found.append(f"sink {sink.name}: {given}")
+            found.append(f"sink {sink.name}: {_unknown(name, known)}")
     found += [f"sink {sink.name}: {why}" for why in _wrong_arguments(sink)]
-    variables = [sink.arguments.get("url_env"), *_texts(sink.arguments.get("secrets"))]
+    variables = [*(sink.arguments.get(name) for name in _VARIABLES), *_texts(sink.arguments.get("secrets"))]
     for variable in variables:
         if isinstance(variable, str) and variable not in (os.environ if environment is None else environment):
             found.append(f"sink {sink.name}: the environment variable {variable} is not set")
     return found
+
+
+def _unknown(name: str, known: frozenset[str]) -> str:
+    secret = _SECRETS.get(name)
+    if secret is not None and secret[1] in known:
+        return f"{secret[0]} is a secret: say {secret[1]}, the name of a variable"
+    return f"there is no argument {name}; it has {', '.join(sorted(known)) or 'none'}"
 
 
 def _wrong_arguments(sink: Sink) -> list[str]:
@@ -133,6 +99,12 @@ def _wrong_arguments(sink: Sink) -> list[str]:
         found.append("path is missing: the file that announcements are appended to")
     if sink.kind == "webhook" and not _text(given.get("url_env")):
         found.append("url_env is missing: the name of the variable that holds the URL")
+    if sink.kind == "pagerduty" and not _text(given.get("routing_key_env")):
+        found.append("routing_key_env is missing: the name of the variable that holds the integration key")
+    if sink.kind == "slack":
+        found += _wrong_slack(given)
+    if "api" in given and not _is_address(given["api"]):
+        found.append("api is the address of the API: https (http only to this machine), without a query or a login")
     if sink.kind == "command" and not _argv(given):
         found.append("run is missing: the command that reads the announcement")
     env = given.get("env", {})
@@ -150,6 +122,21 @@ def _wrong_arguments(sink: Sink) -> list[str]:
     if not good:
         found.append(f"timeout is a number of seconds, above 0 and up to {LONGEST_TIMEOUT:g}")
     return found
+
+
+def _wrong_slack(given: Mapping[str, Any]) -> Iterator[str]:
+    hook, token = _text(given.get("url_env")), _text(given.get("token_env"))
+    if bool(hook) == bool(token):
+        yield "url_env (an incoming webhook) or token_env (chat.postMessage) is needed, and not both"
+    elif token and not _text(given.get("channel")):
+        yield "channel is missing: the id of the channel that the token may post to"
+    elif hook and ("channel" in given or "api" in given):
+        yield "channel and api belong to token_env: an incoming webhook has a channel of its own"
+
+
+def _is_address(value: Any) -> bool:
+    text = _text(value)
+    return is_address(text) and not (urlsplit(text).query or urlsplit(text).username)
 
 
 def _text(value: Any) -> str:
@@ -196,37 +183,41 @@ def _sender(sink: Sink, environment: Mapping[str, str] | None, stdout: TextIO | 
     if sink.kind == "file":
         return partial(_append, Path(arguments["path"]).expanduser())
     if sink.kind == "webhook":
-        url = _secret_url(resolve_variable(arguments["url_env"], f"url_env of sink {sink.name}", environment))
-        # A proxy would look for an address of this machine on its own.
-        proxies = urlsplit(url.reveal()).hostname not in _LOOPBACK
-        try:
-            return partial(_post, url, opener(arguments.get("ca"), proxies=proxies), timeout)
-        except OSError as error:
-            raise ConfigError(f"sink {sink.name}: its ca cannot be read: {_why(error)}") from None
+        url = resolve_variable(arguments["url_env"], f"url_env of sink {sink.name}", environment)
+        return partial(_post, poster(secret_url(url), arguments.get("ca"), timeout, sink.name))
+    if sink.kind == "pagerduty":
+        return _pagerduty(sink, environment, timeout)
+    if sink.kind == "slack":
+        return _slack(sink, environment, timeout)
     names = _texts(arguments.get("secrets"))
     secrets = {name: resolve_variable(name, f"secrets of sink {sink.name}", environment) for name in names}
     return partial(_run, _argv(arguments), arguments.get("env", {}), secrets, timeout)
 
 
-def _secret_url(url: Secret) -> Secret:
-    """Remember also the parts of the URL that are a key by themselves: its path, and a password in it."""
-    try:
-        parts = urlsplit(url.reveal().strip())
-    except ValueError:
-        raise ConfigError("its URL cannot be read") from None
-    plain = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    if plain or (parts.scheme == "https" and parts.hostname):
-        # A short word could stand in any text, and would be hidden everywhere.
-        for part in (parts.path.strip("/"), parts.path.rstrip("/").rpartition("/")[2], parts.query, parts.password):
-            if part and len(part) > _SHORT:
-                remember(Secret(part))
-        return url
-    raise ConfigError("its URL has to be https (http only to this machine)")
+def _pagerduty(sink: Sink, environment: Mapping[str, str] | None, timeout: float) -> Send:
+    given = sink.arguments
+    secret = resolve_variable(given["routing_key_env"], f"routing_key_env of sink {sink.name}", environment)
+    key = remember(pagerduty.routing_key(secret))
+    to = poster(
+        Secret(given.get("api", pagerduty.ENQUEUE)), given.get("ca"), timeout, sink.name, pagerduty.refusal_words
+    )
+    return pagerduty.sender(key, to)
 
 
-def _refusing(why: str) -> Send:
+def _slack(sink: Sink, environment: Mapping[str, str] | None, timeout: float) -> Send:
+    given = sink.arguments
+    if "url_env" in given:
+        url = resolve_variable(given["url_env"], f"url_env of sink {sink.name}", environment)
+        return slack.sender(poster(secret_url(url), given.get("ca"), timeout, sink.name, slack.refusal_words))
+    token = resolve_variable(given["token_env"], f"token_env of sink {sink.name}", environment)
+    url = Secret(given.get("api", slack.POST_MESSAGE))
+    to = poster(url, given.get("ca"), timeout, sink.name, slack.refusal_words)
+    return slack.sender(to, token, given["channel"])
+
+
+def _refusing(reason: str) -> Send:
     def send(_message: Message, _canceled: threading.Event) -> None:
-        raise SinkError(why, final=True)
+        raise SinkError(reason, final=True)
 
     return send
 
@@ -237,7 +228,7 @@ def _print(stream: TextIO | None, message: Message, _canceled: threading.Event) 
         stream.write(f"{_clock(message.at)} {message.text}\n")
         stream.flush()
     except (OSError, ValueError) as error:  # closed, or nobody reads it any more
-        raise SinkError(f"it cannot be written: {_why(error)}") from None
+        raise SinkError(f"it cannot be written: {fault_of(error)}") from None
 
 
 def _append(path: Path, message: Message, _canceled: threading.Event) -> None:
@@ -249,36 +240,16 @@ def _append(path: Path, message: Message, _canceled: threading.Event) -> None:
             written = file.write(line)  # one write: lines of several runs do not mix
             os.fsync(file.fileno())
     except OSError as error:
-        why = "it is a symbolic link, and is not followed" if error.errno == errno.ELOOP else _why(error)
+        why = "it is a symbolic link, and is not followed" if error.errno == errno.ELOOP else fault_of(error)
         raise SinkError(f"it cannot be written: {why}") from None
     if written != len(line):
         raise SinkError(f"only {written} of {len(line)} bytes could be written")
 
 
-def _post(
-    url: Secret, to: urllib.request.OpenerDirector, timeout: float, message: Message, _canceled: threading.Event
-) -> None:
+def _post(poster: Poster, message: Message, _canceled: threading.Event) -> None:
     """Post ``{"text": ..., "fields": {...}}`` as JSON: Slack and those like it read the text, programs the fields."""
-    body = json.dumps({"text": _escaped(message.text), "fields": dict(message.fields)}).encode("ascii")
-    headers = {"Content-Type": "application/json", "User-Agent": "migverify", "Idempotency-Key": message.id}
-    try:
-        request = urllib.request.Request(url.reveal().strip(), body, headers, method="POST")  # noqa: S310
-        with to.open(request, timeout=timeout) as answer:
-            status = answer.status
-    except urllib.error.HTTPError as error:
-        # The body of a refusal may repeat what was sent, or where: its status says enough.
-        with error:
-            raise _refused(error.code, error.headers.get("Retry-After")) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise SinkError(_why(error)) from None
-    if not 200 <= status < 300:
-        raise _refused(status, None)
-
-
-def _refused(status: int, wait: str | None) -> SinkError:
-    final = 300 <= status < 500 and status not in _AGAIN
-    seconds = float(wait) if wait is not None and wait.isdigit() and len(wait) < 6 else 0.0
-    return SinkError(f"status {status}", final=final, wait=seconds)
+    body = json.dumps({"text": escaped(message.text), "fields": dict(message.fields)}).encode("ascii")
+    poster.post(message, body)
 
 
 def _run(
@@ -304,7 +275,7 @@ def _run(
                 argv, stdin=text, stdout=subprocess.DEVNULL, stderr=errors, env=variables, start_new_session=True
             )
         except (OSError, ValueError) as error:
-            raise SinkError(f"{argv[0]} cannot be started: {_why(error)}") from None
+            raise SinkError(f"{argv[0]} cannot be started: {fault_of(error)}") from None
         until = time.monotonic() + timeout
         while process.poll() is None:
             if canceled.is_set() or time.monotonic() >= until:
@@ -319,25 +290,6 @@ def _run(
             lines = errors.read().decode("utf-8", "replace").strip().splitlines()
             words = scrub(lines[-1].strip()[:200]) if lines else ""
             raise SinkError(f"exit code {process.returncode}{f': {words}' if words else ''}")
-
-
-def _why(error: Exception) -> str:
-    """Return the class of a fault: its own text may hold a host or a path that is a secret."""
-    inner = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(inner, ssl.SSLCertVerificationError):
-        return "the certificate is not verified"
-    if isinstance(inner, TimeoutError):
-        return "no answer in time"
-    if isinstance(inner, socket.gaierror):
-        return "its name is not resolved"
-    if isinstance(inner, OSError) and inner.strerror and not isinstance(inner, ssl.SSLError):
-        return inner.strerror
-    return type(inner).__name__ if isinstance(inner, Exception) else type(error).__name__
-
-
-def _escaped(text: str) -> str:
-    # Otherwise a reason that holds `<!channel>` would wake everybody, and `<...|...>` would be a link.
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _clock(at: float) -> str:

@@ -17,7 +17,7 @@ from migverify.runbook.definition.load import Reading, read_runbook
 from migverify.runbook.model import Runbook
 
 _LEFT = re.compile(r"__[A-Z][A-Z0-9_]*__")
-_SECRET_KEY = re.compile(r"(?:.*_)?(?:password|passwd|pwd|token|secret|api_?key)", re.IGNORECASE)
+_SECRET_KEY = re.compile(r"(?:.*_)?(?:password|passwd|pwd|token|secret|api_?key|routing_?key)", re.IGNORECASE)
 _SECRET_TEXT = re.compile(
     r"[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@|hooks\.slack\.com/services/|-----BEGIN [A-Z ]*PRIVATE KEY|"
     r"--?(?:password|token|secret)[= ](?!\$)\S", re.IGNORECASE

@@ -293,8 +293,9 @@ def announced(status: RunStatus, event: Event, at: Moment) -> None:
     status.announced = (about, (kinds if about == last else frozenset()) | {what})
     for sink in sinks:
         status.deliveries[event.seq, sink] = Delivery(
-            event.seq, sink, what, data["text"], DeliveryState.QUEUED, 0, "", at, about, event.step
-        )
+            event.seq, sink, what, data["text"], DeliveryState.QUEUED, 0, "", at, about, event.step,
+            str(data.get("topic", "")),
+        )  # fmt: skip
 
 
 def head(status: RunStatus, event: Event, at: Moment) -> None:
