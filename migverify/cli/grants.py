@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import typer
 
 from migverify.cli.console import say
-from migverify.config import Config, database_patterns
-from migverify.db.session import open_session
+from migverify.config import Config
 from migverify.errors import EndpointError, ExitCode, UsageError
-from migverify.model import Endpoint, Flavor, Side
-from migverify.secrets import resolve_password
-from migverify.sql.grants import check_grants, names_are_literal
-from migverify.sql.privileges import REPAIR, Scopes, commands, missing, statements, wanted_for
-from migverify.sql.settings import version_number
-
-
-@dataclass(frozen=True, slots=True)
-class Lacking:
-    """What the user of one endpoint lacks: privileges by the object of ``GRANT ... ON``, and the statements."""
-
-    endpoint: Endpoint
-    account: str
-    privileges: dict[str, tuple[str, ...]]
-    statements: tuple[str, ...]
+from migverify.guards.lacking import Lacking, lacking_grants
+from migverify.sql.privileges import REPAIR, commands
 
 
 def print_missing(config: Config, only: Sequence[str], *, as_json: bool) -> ExitCode:
@@ -39,12 +24,12 @@ def print_missing(config: Config, only: Sequence[str], *, as_json: bool) -> Exit
     EndpointError
         a server cannot be reached or refuses the user. What the others lack was printed.
     """
-    chosen = _commands(only)
+    chosen = chosen_commands(only)
     found: list[Lacking] = []
     failures: list[EndpointError] = []
     for endpoint in config.endpoints:
         try:
-            found.append(_lacking(config, endpoint, chosen))
+            found.append(lacking_grants(config, endpoint, chosen))
         except EndpointError as error:
             failures.append(error)
     if as_json:
@@ -78,7 +63,8 @@ def _print(found: Sequence[Lacking]) -> None:
             typer.echo(statement)
 
 
-def _commands(only: Sequence[str]) -> list[str]:
+def chosen_commands(only: Sequence[str]) -> list[str]:
+    """Return the commands of these names, or of these groups; none for none. Raises UsageError: there is no such."""
     known = commands()
     chosen: list[str] = []
     for name in only:
@@ -89,18 +75,3 @@ def _commands(only: Sequence[str]) -> list[str]:
             )
         chosen += whole
     return chosen
-
-
-def _lacking(config: Config, endpoint: Endpoint, chosen: Sequence[str]) -> Lacking:
-    plain = replace(endpoint, snapshot=None, resource_group=None)  # both may be what the user lacks a grant for
-    side = Side.TARGET if endpoint.name == config.target.name else Side.SOURCE
-    with open_session(plain, resolve_password(endpoint).reveal() or None) as session:
-        held = check_grants(session)
-        held = replace(held, literal=session.flavor is Flavor.MYSQL and names_are_literal(session))
-        needs = wanted_for(chosen, side, session.flavor, version_number(session.version))
-    databases = database_patterns(config, target=side is Side.TARGET)
-    reverse = None if config.reverse is None else config.reverse.marker
-    watch = config.watch
-    scopes = Scopes(databases, watch.marker, watch.checkpoint, bool(endpoint.resource_group), reverse)
-    lacking = missing(needs, held, scopes)
-    return Lacking(endpoint, held.account, lacking, tuple(statements(lacking, held.account)))

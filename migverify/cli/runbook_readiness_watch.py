@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,12 +22,13 @@ from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now,
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.cli.watching import metrics_page, stop_on_signals
-from migverify.errors import ExitCode, MigverifyError, UsageError
+from migverify.errors import ConfigError, ExitCode, MigverifyError, UsageError
 
 if TYPE_CHECKING:
     from migverify.runbook.history.readiness import Condition
     from migverify.runbook.model import Runbook
     from migverify.runbook.readiness.evaluation import ReadinessEvaluation
+    from migverify.runbook.readiness.standing_reads import StandingLimits
     from migverify.runbook.readiness.watch import ReadinessStatus
     from migverify.runbook.record.run_store import RunStore
 
@@ -53,6 +54,19 @@ def readiness_watch(
         Path | None,
         typer.Option("--log", metavar="FILE", help="What was announced; default: readiness/ in the folder of runs."),
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="CONDITION", help="Do not ask this; may be given again.")
+    ] = None,
+    proof_age: Annotated[
+        str, typer.Option("--proof-age", metavar="TIME", help="How old the last MATCH of all tables may be.")
+    ] = "7d",
+    watch_lag: Annotated[
+        str, typer.Option("--watch-lag", metavar="TIME", help="How old the oldest open key of the watch may be.")
+    ] = "5m",
+    grants_for: Annotated[
+        list[str] | None,
+        typer.Option("--for", metavar="COMMAND", help="Only the grants that this needs, as of `config --grants`."),
+    ] = None,
     runs: RoomOption = DEFAULT_ROOM,
     cases: Annotated[
         Path | None,
@@ -70,17 +84,23 @@ def readiness_watch(
 
     Exit by the last evaluation: 0 ready, 1 not ready, 3 not known; 130 after Ctrl-C.
     """
+    from migverify.cli.grants import chosen_commands
     from migverify.runbook.announce.sinks import open_sink
     from migverify.runbook.definition.load import load_runbook
     from migverify.runbook.readiness.log import open_log
+    from migverify.runbook.readiness.standing_reads import StandingLimits
     from migverify.runbook.readiness.watch import ReadinessWatch
     from migverify.secrets import remember_environment
 
     remember_environment()
-    seconds, given, room = _seconds(every), parse_set(set_ or []), room_of(runs)
+    seconds, given, room = _seconds("--every", every), parse_set(set_ or []), room_of(runs)
+    limits = StandingLimits(
+        _seconds("--proof-age", proof_age), _seconds("--watch-lag", watch_lag), chosen_commands(grants_for or [])
+    )
+    left_out = _left_out(without or [])
     name = environment if environment is not None else named_environment(runbook, given, production=True)
     book = load_runbook(runbook, given, name)
-    asked = _Questions(runbook, given, name, room, cases, heads, config, book)
+    asked = _Questions(runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists())
     stopped = threading.Event()
     with ExitStack() as stack:
         publish = stack.enter_context(metrics_page(metrics_port, metrics_file))
@@ -125,16 +145,25 @@ def _print(status: ReadinessStatus, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _seconds(text: str) -> float:
+def _seconds(option: str, text: str) -> float:
     from migverify.runbook.definition.fields import parse_duration
 
     try:
         seconds = parse_duration(text)
     except ValueError as error:
-        raise UsageError(f"--every {text}: {error}") from None
+        raise UsageError(f"{option} {text}: {error}") from None
     if not isinstance(seconds, float) or not seconds >= _LEAST:
-        raise UsageError(f"--every {text}: this is too short", hint="Say 1s at least, for example 15m.")
+        raise UsageError(f"{option} {text}: this is too short", hint="Say 1s at least, for example 15m.")
     return seconds
+
+
+def _left_out(names: list[str]) -> frozenset[str]:
+    from migverify.runbook.readiness.standing import STANDING
+
+    for name in names:
+        if name not in STANDING:
+            raise UsageError(f"--without {name}: it cannot be left out", hint=f"These can: {', '.join(STANDING)}.")
+    return frozenset(names)
 
 
 def _log_file(room: RunStore, book: Runbook) -> Path:
@@ -157,6 +186,9 @@ class _Questions:
     heads: Path | None
     config: Path
     first: Runbook
+    limits: StandingLimits
+    without: frozenset[str]
+    has_config: bool
 
     @property
     def command(self) -> str:
@@ -167,10 +199,37 @@ class _Questions:
 
     def evaluate(self) -> ReadinessEvaluation:
         """Evaluate now; what cannot be read is a condition that is not known."""
-        from migverify.runbook.readiness.evaluation import ReadinessEvaluation
+        from migverify.runbook.readiness.evaluation import DECISION, ReadinessEvaluation
+        from migverify.runbook.readiness.standing import MEASURED, following
 
-        found = tuple(self._conditions())
-        return ReadinessEvaluation(time.time(), self.first.id, self.first.service, self.environment, found)
+        found = tuple(self._asked(one) for one in (*self._conditions(), *self._of_servers()))
+        return ReadinessEvaluation(
+            time.time(), self.first.id, self.first.service, self.environment, found, MEASURED | {DECISION},
+            following(found),
+        )  # fmt: skip
+
+    def _asked(self, condition: Condition) -> Condition:
+        from migverify.runbook.history.readiness import NOT_ASKED
+
+        if condition.id not in self.without:
+            return condition
+        return replace(condition, state=NOT_ASKED, found="left out by --without", reasons=(), do="")
+
+    def _of_servers(self) -> Iterator[Condition]:
+        """Yield the conditions that no journal shows; without a configuration they are not known."""
+        from migverify.cli.report import open_run_store
+        from migverify.config import load_config
+        from migverify.runbook.readiness.standing import STANDING, unknown
+        from migverify.runbook.readiness.standing_reads import standing_conditions
+
+        try:
+            loaded = load_config(self.config).at_snapshot(None)
+        except MigverifyError as error:
+            if not self.has_config:  # else `definition` says it, and these keep the state of the last evaluation
+                reason = error.message.split("\n")[0]
+                yield from (unknown(id_, reason, error.hint) for id_ in STANDING if id_ != "people")
+            return
+        yield from standing_conditions(loaded, lambda: open_run_store(None, self.config), self.limits, time.time)
 
     def _conditions(self) -> Iterator[Condition]:
         from migverify.runbook.definition.load import load_runbook
@@ -191,13 +250,18 @@ class _Questions:
         from migverify.runbook.definition.load import case_priorities
         from migverify.runbook.history.past import past_runs
         from migverify.runbook.history.readiness import readiness, wanted_runbooks
+        from migverify.runbook.readiness.standing import people
 
         folder = catalogue(self.cases, self.path.parent)
         priorities = case_priorities(folder) if folder is not None else None
         required = bool(book.policy.readiness.dr_cases.required)
         past = past_runs(self.room, wanted_runbooks(book), cases=required, heads=announced_heads(self.heads))
         known = self.config if self.config.exists() else None
+        if known is None and self.has_config:
+            # Without it a decision that was asked for would not be asked for any more.
+            raise ConfigError(f"{self.config} is gone", hint="Put the configuration back.")
         fingerprint = fingerprint_now(known)
-        return readiness(
-            book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known)
-        ).conditions  # fmt: skip
+        found = readiness(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))
+        run = found.drills[-1] if found.drills else ""
+        drilled = self.room.open(run).status.runbook if run else None
+        return (*found.conditions, people(book, drilled, run))

@@ -74,10 +74,7 @@ def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> Le
         uri = f"file:{quote(str(path.resolve()))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS)) as db:
             db.execute("BEGIN")  # position, notes and keys of one moment
-            read = {
-                int(source): Position(str(file), int(offset), str(gtids))
-                for source, file, offset, gtids in db.execute("SELECT source,file,offset,gtids FROM progress")
-            }
+            read = _progress(db)
             notes = tuple((int(p), str(k), str(t)) for p, k, t in db.execute("SELECT pair,kind,text FROM note"))
             rounds = {int(pair): str(text) for pair, text in db.execute("SELECT pair,state FROM round")}
             reasons = [str(r[0]) for r in db.execute("SELECT text FROM state WHERE kind=?", (STREAM_REASONS,))]
@@ -93,14 +90,24 @@ def read_ledger(path: Path, take: Callable[[Sequence[UnprovedKey]], None]) -> Le
 
 def has_read(path: Path) -> bool:
     """Whether a ledger holds a position that a source was read to; False where no ledger can be read."""
+    return bool(read_positions(path))
+
+
+def read_positions(path: Path) -> dict[int, Position]:
+    """Return the position that each source was read to, by its place; none where no ledger can be read."""
     if not path.is_file():
-        return False
+        return {}
     try:
         uri = f"file:{quote(str(path.resolve()))}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)) as db:
-            return db.execute("SELECT 1 FROM progress").fetchone() is not None
+            return _progress(db)
     except (OSError, sqlite3.Error):
-        return False
+        return {}
+
+
+def _progress(db: sqlite3.Connection) -> dict[int, Position]:
+    rows = db.execute("SELECT source,file,offset,gtids FROM progress")
+    return {int(source): Position(str(file), int(offset), str(gtids)) for source, file, offset, gtids in rows}
 
 
 def read_state(path: Path, kind: str) -> str | None:

@@ -48,7 +48,16 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class ReadinessEvaluation:
-    """Every condition at one moment, Unix time. ``measured`` are those whose reasons hold figures of that moment."""
+    """Every condition at one moment, Unix time.
+
+    Parameters
+    ----------
+    measured
+        Conditions whose reasons hold figures of that moment: another figure is no other reason.
+    following
+        Conditions that are not known for what another one says (a server that does not answer): they are not ready
+        either, keep their last known state, and are not announced besides.
+    """
 
     at: float
     runbook: str
@@ -56,6 +65,7 @@ class ReadinessEvaluation:
     environment: str
     conditions: tuple[Condition, ...]
     measured: frozenset[str] = frozenset({DECISION})
+    following: frozenset[str] = frozenset()
 
     @property
     def verdict(self) -> str:
@@ -69,6 +79,11 @@ class ReadinessEvaluation:
     def bad(self) -> tuple[Condition, ...]:
         """The conditions that keep it from being ready."""
         return tuple(one for one in self.conditions if one.state in (MISSING, UNKNOWN))
+
+    @property
+    def own(self) -> tuple[Condition, ...]:
+        """The conditions that stand for themselves."""
+        return tuple(one for one in self.conditions if one.id not in self.following)
 
     def known(self, condition: Condition) -> Known:
         """Return what is to be remembered of a condition."""
@@ -118,7 +133,7 @@ def changes(
 ) -> tuple[ConditionChange, ...]:
     """Return what is to be announced: conditions that became bad or good again, and bad ones for another reason."""
     found = []
-    for condition in evaluation.conditions:
+    for condition in evaluation.own:
         last, now = before.get(condition.id, Known("")), evaluation.known(condition)
         if (now.is_bad and now != last) or (last.is_bad and not now.is_bad):
             found.append(ConditionChange(condition, last.state, verdict_before, evaluation.verdict))
@@ -127,7 +142,7 @@ def changes(
 
 def known_after(before: Mapping[str, Known], evaluation: ReadinessEvaluation) -> dict[str, Known]:
     """Return what is known after an evaluation."""
-    return {**before, **{one.id: evaluation.known(one) for one in evaluation.conditions}}
+    return {**before, **{one.id: evaluation.known(one) for one in evaluation.own}}
 
 
 # --- words -------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,18 @@ def test_an_evaluation_that_leaves_a_condition_out_keeps_its_last_state() -> Non
     assert [(one.condition.id, one.what) for one in changes(known, cut.verdict, whole)] == [
         ("definition", "readiness ok")
     ]
+
+
+def test_what_is_unknown_for_a_silent_server_is_announced_as_that_server_alone() -> None:
+    known = known_after({}, evaluation(condition("servers"), condition("grants", "missing", "SELECT")))
+    silent = evaluation(condition("servers", "unknown", "no answer"), condition("grants", "unknown", "not asked"))
+    silent = replace(silent, following=frozenset({"grants"}))
+    assert silent.verdict == "inconclusive"
+    assert [one.condition.id for one in changes(known, "not ready", silent)] == ["servers"]
+    assert known_after(known, silent)["grants"] == Known("missing", ("SELECT",))
+    again = evaluation(condition("servers"), condition("grants"))
+    found = changes(known_after(known, silent), "inconclusive", again)
+    assert [(one.condition.id, one.what) for one in found] == [("servers", "readiness ok"), ("grants", "readiness ok")]
 
 
 def test_words_say_what_happened_first_and_by_whom() -> None:

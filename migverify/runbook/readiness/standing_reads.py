@@ -1,0 +1,184 @@
+"""Reads what the standing conditions are judged by: servers by the guard of settings, the store, and ledgers.
+
+Every read stands for itself: one that fails leaves its own conditions unknown, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from migverify.changes.model import Position
+from migverify.changes.server import log_begun
+from migverify.config import Config, comparison_digest
+from migverify.db.server_state import binary_logs
+from migverify.db.session import open_session
+from migverify.errors import EndpointError, MigverifyError
+from migverify.guards import keep
+from migverify.guards.capacity import NAME as CAPACITY
+from migverify.guards.check import CheckGuard
+from migverify.guards.check_read import CheckPlan
+from migverify.guards.check_table import chosen
+from migverify.guards.lacking import lacking_grants
+from migverify.guards.model import GuardAnswer
+from migverify.guards.scope import Scope
+from migverify.model import Endpoint, Flavor, RunInfo, StoredKind
+from migverify.runbook.history.readiness import Condition
+from migverify.runbook.readiness import standing
+from migverify.runbook.readiness.standing import DAY, LackingOf, LogPlace, Proof
+from migverify.secrets import resolve_password
+from migverify.store.results import RUNS_SEARCHED, ResultStore
+from migverify.tables.directions import WatchView, both_directions
+from migverify.tables.recheck import carried_from
+from migverify.tables.watch_streams import position_of_run
+from migverify.watch.ledger import ledger_folder
+from migverify.watch.ledger_read import read_positions
+
+__all__ = ["StandingLimits", "newest_proof", "standing_conditions"]
+
+
+@dataclass(frozen=True, slots=True)
+class StandingLimits:
+    """What counts as late: ages and lag in seconds; ``grants_for`` are the commands whose grants are needed."""
+
+    proof_age: float
+    watch_lag: float
+    grants_for: Sequence[str] = ()
+
+
+def standing_conditions(
+    config: Config, open_store: Callable[[], ResultStore], limits: StandingLimits, now: Callable[[], float]
+) -> Iterator[Condition]:
+    """Yield the conditions of servers and store."""
+    answers, problem = _settings(config)
+    for id_ in ("servers", "limits", "certificate"):
+        yield standing.unknown(id_, problem) if problem else standing.answered(id_, answers)
+    yield _tried("grants", lambda: standing.grants(list(_lacking(config, limits.grants_for))))
+    try:
+        store = open_store()
+    except (MigverifyError, OSError) as error:
+        yield from (standing.unknown(id_, _reason(error)) for id_ in ("capacity", "watch", "proof", "retention"))
+        return
+    with closing(store):
+        yield _tried("capacity", lambda: _capacity(store, now(), config.decision.max_age_days * DAY))
+        yield _tried("watch", lambda: standing.watch(_forward(config, store), now(), limits.watch_lag))
+        yield _tried("proof", lambda: standing.proof(newest_proof(config, store), now(), limits.proof_age))
+        yield _tried("retention", lambda: _retention(config, store, answers, problem, now()))
+
+
+def _tried(id_: str, judge: Callable[[], Condition]) -> Condition:
+    try:
+        return judge()
+    except (MigverifyError, OSError) as error:
+        return standing.unknown(id_, _reason(error), error.hint if isinstance(error, MigverifyError) else "")
+
+
+def _reason(error: Exception) -> str:
+    return error.message.split("\n")[0] if isinstance(error, MigverifyError) else str(error)
+
+
+def _settings(config: Config) -> tuple[tuple[GuardAnswer, ...], str]:
+    """Return the answers of the guard of settings that conditions are made of, or why there are none."""
+    names = [name for _, questions, _ in standing.ANSWERED.values() for name in questions]
+    questions, _ = chosen(only=names)
+    plan = CheckPlan(config.limits.run_seconds, (), config.watch.marker, config.watch.checkpoint)
+    try:
+        return CheckGuard(Scope.of(config), plan, questions, begun=log_begun).ask().answers, ""
+    except (MigverifyError, OSError) as error:
+        return (), _reason(error)
+
+
+def _lacking(config: Config, commands: Sequence[str]) -> Iterator[LackingOf]:
+    for endpoint in config.endpoints:
+        try:
+            one = lacking_grants(config, endpoint, commands)
+        except (MigverifyError, OSError) as error:
+            yield LackingOf(endpoint.name, problem=_reason(error))
+        else:
+            yield LackingOf(endpoint.name, one.account, one.privileges, one.statements)
+
+
+def _capacity(store: ResultStore, now: float, max_age: float) -> Condition:
+    last = next(keep.earlier(store, CAPACITY), None)
+    if last is None:
+        return standing.capacity(None, None, now, max_age)
+    answers = list(keep.answers(store, last.run_id, CAPACITY))
+    asked = max((one.local_time for one in answers), default=last.started)
+    return standing.capacity(answers, asked, now, max_age)
+
+
+def _forward(config: Config, store: ResultStore) -> WatchView | None:
+    found = both_directions(config, comparison_digest(config), store, ledger_folder(config))
+    return None if found is None else found.forward
+
+
+def newest_proof(config: Config, store: ResultStore) -> Proof | None:
+    """Return the newest verification of all tables; one of some tables (``--tables``) is none."""
+    run = _proof_run(config, store)
+    if run is None or run.finished is None:
+        return None
+    ended = [one.finished for one in carried_from(store, run) if one.finished is not None]
+    return Proof(run.run_id, run.verdict, min(ended))
+
+
+def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:
+    digest = comparison_digest(config)
+    runs = [
+        run for run in store.runs(RUNS_SEARCHED)
+        if run.kind is StoredKind.TABLES and run.plan_hash == digest and run.finished is not None
+        and not run.facts.get("watch") and not run.facts.get("repairs")
+    ]  # fmt: skip
+    pairs = {run.run_id: _pairs(store, run) for run in runs}
+    most = max(map(len, pairs.values()), default=0)
+    return next((run for run in runs if len(pairs[run.run_id]) == most), None)
+
+
+def _pairs(store: ResultStore, run: RunInfo) -> frozenset[str]:
+    """Return the table pairs that a run proves, those that it carried over included."""
+    plans = (store.load_run(one.run_id).plan for one in carried_from(store, run))
+    return frozenset(str(entry["id"]) for plan in plans for entry in plan.get("pairs", ()))
+
+
+def _retention(
+    config: Config, store: ResultStore, answers: Sequence[GuardAnswer], problem: str, now: float
+) -> Condition:
+    if problem:
+        return standing.unknown("retention", problem)
+    places = [
+        _place(endpoint, who, position, answers) for endpoint, who, position in _positions(config, store)
+    ]  # fmt: skip
+    return standing.retention(places, answers, now)
+
+
+def _positions(config: Config, store: ResultStore) -> Iterator[tuple[Endpoint, str, Position]]:
+    """Yield the place in each source's log that the watch goes on from, or where there is none the last proof."""
+    view = _forward(config, store)
+    read = {} if view is None else read_positions(ledger_folder(config) / f"watch-{view.run_id}.db")
+    run = _proof_run(config, store)
+    for number, endpoint in enumerate(config.sources):
+        if view is not None and view.state != "ended" and number in read:
+            yield endpoint, f"watch {view.run_id}", read[number]
+        elif run is not None:
+            try:
+                position = position_of_run(carried_from(store, run), endpoint.name)
+            except MigverifyError:
+                continue  # a source without a binlog, or a run that could not read it: no watch begins there
+            yield endpoint, f"run {run.run_id}", position
+
+
+def _place(endpoint: Endpoint, who: str, position: Position, answers: Sequence[GuardAnswer]) -> LogPlace:
+    password, place = resolve_password(endpoint).reveal() or None, LogPlace(endpoint.name, who, position.file)
+    try:
+        with open_session(replace(endpoint, snapshot=None), password) as session:
+            if session.flavor is Flavor.TIDB:
+                return replace(place, problem="TiDB has no binlog")
+            files = tuple(log.name for log in binary_logs(session))
+        if not position.file:
+            return replace(place, problem="the place names no file")
+        after = files[files.index(position.file) + 1 :] if position.file in files else ()
+        closed = log_begun(endpoint, password, after[0]) if after else None
+    except (EndpointError, MigverifyError, OSError) as error:
+        return replace(place, problem=_reason(error))
+    seconds = standing.retention_seconds(endpoint.name, answers)
+    return replace(place, files=files, closed=closed, seconds=seconds)

@@ -1,0 +1,353 @@
+"""Conditions that no journal shows: each by itself, and that what is not known is never ready."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migverify.cli.main import run
+from migverify.guards.model import AnswerState, GuardAnswer
+from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.runbook.model import Person, Policy, Role, Runbook
+from migverify.runbook.readiness import standing
+from migverify.runbook.readiness.standing import DAY, LackingOf, LogPlace, Proof
+from migverify.runbook.readiness.standing_reads import newest_proof
+from migverify.tables.directions import WatchView
+from migverify.tables.last_status import LastStatus
+from tests.unit.runbook.test_readiness_watch import small
+from tests.unit.runbook_runs import runbook, step
+
+NOW = 1_800_000_000.0
+PASS, WARN, FAIL, OPEN = AnswerState.PASS, AnswerState.WARN, AnswerState.FAIL, AnswerState.INCONCLUSIVE
+
+
+def answer(name: str, state: AnswerState = PASS, value: str = "fine", subject: str = "source") -> GuardAnswer:
+    return GuardAnswer("check", name, subject, state, value, "", "", "", "Mend it." if state is FAIL else "")
+
+
+UP = [answer("reachable"), answer("reachable", subject="target")]
+
+
+@pytest.mark.parametrize(
+    ("id_", "answers", "state", "reason"),
+    [
+        ("servers", UP, "ok", ""),
+        ("servers", [UP[0], answer("reachable", OPEN, "no answer", "target")], "unknown", "target was not asked"),
+        ("servers", [], "unknown", "no server answered"),
+        ("limits", [*UP, answer("connections", value="3 used of 100"), answer("disk")], "ok", ""),
+        ("limits", [*UP, answer("connections", FAIL, "98 used of 100")], "missing", "source: connections: 98 used"),
+        ("limits", [*UP, answer("connections"), answer("disk", FAIL, "1GiB left", "target/kv1")], "missing", "kv1"),
+        ("limits", [*UP, answer("connections", OPEN, "PROCESS")], "unknown", "connections: PROCESS is not known"),
+        ("limits", [UP[0], answer("reachable", OPEN, "gone", "target"), answer("connections")], "unknown", "was not"),
+        ("limits", UP, "unknown", "no server answered"),
+        ("certificate", [*UP, answer("tls", value="the certificate ends in 90 days")], "ok", ""),
+        ("certificate", [*UP, answer("tls", WARN, "not verified")], "ok", ""),
+        ("certificate", [*UP, answer("tls", FAIL, "the certificate ends in 13 days")], "missing", "in 13 days"),
+        ("certificate", [*UP, answer("tls", OPEN, "?")], "unknown", "tls"),
+        ("retention", [*UP, answer("gc-life-time"), answer("binlog tables", FAIL)], "ok", ""),
+        ("retention", [*UP, answer("gc-life-time", FAIL, "10m0s", "target")], "missing", "gc-life-time: 10m0s"),
+        ("retention", [*UP, answer("binlog binlog_expire_logs_seconds", OPEN, "?")], "unknown", "expire"),
+        ("retention", [*UP, answer("binlog binary logs", FAIL, "none")], "missing", "binary logs: none"),
+        ("retention", [*UP, answer("binlog log_bin", FAIL, "OFF")], "missing", "log_bin: OFF"),
+    ],
+)  # fmt: skip
+def test_what_the_guard_of_settings_answers(id_: str, answers: list[GuardAnswer], state: str, reason: str) -> None:
+    found = standing.answered(id_, answers)
+    assert found.state == state
+    assert any(reason in one for one in found.reasons) if reason else not found.reasons
+    if state == "missing":
+        assert found.do
+
+
+def test_a_failure_counts_more_than_a_server_that_is_silent() -> None:
+    silent = answer("reachable", OPEN, "gone", "target")
+    found = standing.answered("limits", [UP[0], silent, answer("connections", FAIL, "full")])
+    assert (found.state, len(found.reasons)) == ("missing", 2)
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked", "state"),
+    [
+        (None, None, "not asked"),
+        ([answer("disk")], NOW - DAY, "ok"),
+        ([answer("disk")], NOW - 8 * DAY, "unknown"),
+        ([answer("disk", FAIL)], NOW - 8 * DAY, "missing"),
+        ([answer("disk", OPEN)], NOW, "unknown"),
+        ([], NOW, "unknown"),
+    ],
+)
+def test_what_the_guard_of_capacity_answered_last(answers: Any, asked: float | None, state: str) -> None:
+    assert standing.capacity(answers, asked, NOW, 7 * DAY).state == state
+
+
+def test_a_revoked_grant_is_named_with_the_account_and_the_statement() -> None:
+    held = LackingOf("source", "mv@%")
+    revoked = LackingOf("target", "mv@%", {"`pay`.*": ("SELECT",)}, ("GRANT SELECT ON `pay`.* TO `mv`@`%`;",))
+    silent = LackingOf("target", problem="cannot connect")
+    assert standing.grants([held]).state == "ok"
+    found = standing.grants([held, revoked])
+    assert (found.state, found.reasons) == ("missing", ("target: mv@% lacks SELECT on `pay`.*",))
+    assert found.do == "GRANT SELECT ON `pay`.* TO `mv`@`%`;"
+    assert standing.grants([held, silent]).state == "unknown"
+    assert standing.grants([]).state == "unknown"
+
+
+# --- people --------------------------------------------------------------------------------------------------------
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAlice comment"
+
+
+def cast(**people: dict[str, Any]) -> Runbook:
+    book = runbook(step("a"))
+    persons = {name: Person(name=name, **given) for name, given in people.items()}
+    roles = {"coordinator": Role(name="coordinator", person="alice"), "dba": Role(name="dba", person="bob")}
+    return book.model_copy(update={"people": persons, "roles": roles})
+
+
+@pytest.mark.parametrize(
+    ("now", "reasons"),
+    [
+        ({"alice": {"ssh_key": KEY}, "bob": {}}, ()),
+        ({"alicia": {"ssh_key": KEY, "aliases": ("alice",)}, "bob": {}}, ()),
+        ({"alice": {"ssh_key": KEY.replace("comment", "laptop")}, "bob": {}, "eve": {}}, ()),
+        ({"bob": {}}, ("alice left: coordinator in r1, and none of the people any more",)),
+        ({"alice": {}, "bob": {}}, ("alice had a key in r1, and has none any more",)),
+        ({"alice": {"ssh_key": KEY.replace("IAlice", "IMallory")}, "bob": {}},
+         ("the key of alice is another one than in r1",)),
+    ],
+)  # fmt: skip
+def test_who_left_and_whose_key_is_gone(now: dict[str, Any], reasons: tuple[str, ...]) -> None:
+    found = standing.people(cast(**now), cast(alice={"ssh_key": KEY}, bob={}, carol={}), "r1")
+    assert found.reasons == reasons
+    assert found.state == ("missing" if reasons else "ok")
+
+
+def test_people_without_a_drill_or_without_keys_where_approvals_are_signed() -> None:
+    book = cast(alice={"ssh_key": KEY}, bob={})
+    assert standing.people(book, None, "").state == "not asked"
+    signed = book.model_copy(update={"policy": Policy(signed_approvals=True)})
+    found = standing.people(signed, signed, "r1")
+    assert found.reasons == ("bob has no key, and approvals are to be signed",)
+
+
+# --- watch, proof, log ----------------------------------------------------------------------------------------------
+
+
+def view(state: str = "alive", **more: Any) -> WatchView:
+    last = LastStatus(NOW - 1, Verdict.MATCH, "binlog.7:1", "binlog.7:1", 0, None, 0, "")
+    given = {"last": replace(last, **more) if more.pop("_", True) else None}
+    return WatchView("w1", False, state, Verdict.MATCH, "", given["last"], None, None, "", "", "", None)
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "reason"),
+    [
+        (None, "not asked", ""),
+        (view(), "ok", ""),
+        (view("not alive"), "missing", "not alive"),
+        (view("ended"), "missing", "ended"),
+        (view(at=NOW - 61), "missing", "stalled"),
+        (view(oldest_seconds=301.0), "missing", "behind"),
+        (view(oldest_seconds=299.0), "ok", ""),
+        (view(verdict=Verdict.MISMATCH, reason="1 key differs"), "missing", "1 key differs"),
+        (view(verdict=Verdict.INCONCLUSIVE, reason="no position"), "unknown", "no position"),
+        (replace(view(), last=None), "unknown", "no status"),
+    ],
+)
+def test_a_watch_that_stalls_or_ends(found: WatchView | None, state: str, reason: str) -> None:
+    condition = standing.watch(found, NOW, 300.0)
+    assert condition.state == state
+    assert any(reason in one for one in condition.reasons) if reason else not condition.reasons
+
+
+@pytest.mark.parametrize(
+    ("newest", "state"),
+    [
+        (None, "missing"),
+        (Proof("r", Verdict.MATCH, NOW - 6 * DAY), "ok"),
+        (Proof("r", Verdict.MATCH, NOW - 8 * DAY), "missing"),
+        (Proof("r", Verdict.MISMATCH, NOW), "missing"),
+        (Proof("r", Verdict.INCONCLUSIVE, NOW), "unknown"),
+    ],
+)
+def test_a_proof_that_is_too_old(newest: Proof | None, state: str) -> None:
+    assert standing.proof(newest, NOW, 7 * DAY).state == state
+
+
+FILES = ("binlog.1", "binlog.2", "binlog.3")
+PLACE = LogPlace("source", "watch w1", "binlog.2", FILES, NOW - DAY, 7 * DAY)
+KEPT = [*UP, answer("binlog binlog_expire_logs_seconds", value="604800"), answer("gc-life-time", subject="target")]
+
+
+@pytest.mark.parametrize(
+    ("place", "state", "reason"),
+    [
+        (PLACE, "ok", ""),
+        (replace(PLACE, file="binlog.0"), "missing", "is purged"),
+        (replace(PLACE, closed=NOW - 6.5 * DAY), "missing", "is purged in 12.0 h"),
+        (replace(PLACE, closed=NOW - 9 * DAY), "missing", "is purged in 0.0 h"),
+        (replace(PLACE, closed=NOW - 900 * DAY, seconds=0.0), "ok", ""),
+        (replace(PLACE, file="binlog.3", closed=None, seconds=None), "ok", ""),
+        (replace(PLACE, seconds=None), "unknown", "not known"),
+        (replace(PLACE, closed=None), "unknown", "not known"),
+        (replace(PLACE, problem="cannot connect"), "unknown", "cannot connect"),
+    ],
+)
+def test_a_log_that_watch_or_proof_go_on_from(place: LogPlace, state: str, reason: str) -> None:
+    found = standing.retention([place], KEPT, NOW)
+    assert found.state == state
+    assert any(reason in one for one in found.reasons) if reason else not found.reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seconds"),
+    [
+        ("binlog_expire_logs_seconds", "604800", 604800.0),
+        ("binlog_expire_logs_auto_purge", "OFF", 0.0),
+        ("binlog retention hours", "24", DAY),
+        ("expire_logs_days", "7", 7 * DAY),
+        ("binlog retention hours", "NULL", None),
+        ("sync_binlog", "1", None),
+    ],
+)
+def test_how_long_a_source_keeps_its_log(name: str, value: str, seconds: float | None) -> None:
+    assert standing.retention_seconds("source", [answer(f"binlog {name}", value=value)]) == seconds
+    assert standing.retention_seconds("source.b", [answer(f"binlog {name}", value=value)]) is None
+
+
+class Runs:
+    """A store with runs of tables."""
+
+    def __init__(self, *runs: RunInfo) -> None:
+        self.all = runs
+
+    def runs(self, limit: int) -> list[RunInfo]:
+        return list(self.all)[:limit]
+
+    def load_run(self, run_id: str) -> RunInfo:
+        return next(run for run in self.all if run.run_id == run_id)
+
+
+def verified(id_: str, pairs: int = 2, verdict: Verdict = Verdict.MATCH, **facts: Any) -> RunInfo:
+    plan = {"pairs": [{"id": f"p{number}"} for number in range(pairs)]}
+    return RunInfo(id_, "", NOW - 9, NOW - 1, verdict, "digest", plan, facts, StoredKind.TABLES)
+
+
+def test_the_newest_proof_is_of_all_tables_and_of_this_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    from migverify.runbook.readiness import standing_reads as reads
+
+    monkeypatch.setattr(reads, "comparison_digest", lambda _: "digest")
+
+    def newest(*runs: RunInfo) -> str:
+        found = newest_proof(None, Runs(*runs))  # type: ignore[arg-type]
+        return found.run_id if found is not None else ""
+
+    whole = verified("whole")
+    assert newest() == ""
+    assert newest(verified("some", 1), whole) == "whole"
+    assert newest(verified("watch", watch=True), verified("repair", repairs="x"), whole) == "whole"
+    assert newest(replace(whole, run_id="other", plan_hash="x"), whole) == "whole"
+    assert newest(replace(whole, run_id="cut", finished=None), whole) == "whole"
+    assert newest(verified("bad", verdict=Verdict.MISMATCH), whole) == "bad"
+    assert newest(verified("again", 1, rechecks="whole"), whole) == "again"
+
+
+CONFIG = """\
+source: {host: 127.0.0.1, port: 1, user: u}
+target: {host: 127.0.0.1, port: 1, user: u}
+tables: {include: [a.b]}
+"""
+
+
+# --- the command ----------------------------------------------------------------------------------------------------
+
+
+def evaluated(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    command = ["runbook", "readiness", str(folder / "small.yaml"), "-e", "prod", "--watch", "--times", "1", "--json"]
+    assert run([*command, *more]) in (1, 3)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return {one["id"]: one for one in found["conditions"]}
+
+
+def test_without_a_configuration_nothing_of_the_servers_is_known_and_some_can_be_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path)
+    found = evaluated(tmp_path, capsys, "--without", "watch", "--without", "capacity")
+    states = {id_: found[id_]["state"] for id_ in standing.STANDING}
+    assert states == {
+        "people": "not asked", "watch": "not asked", "capacity": "not asked",
+        **dict.fromkeys(("servers", "grants", "limits", "certificate", "retention", "proof"), "unknown"),
+    }  # fmt: skip
+    assert found["watch"]["found"] == "left out by --without"
+
+
+def test_servers_that_do_not_answer_leave_everything_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tests.unit.runbook_hooks import free_port
+
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path)
+    Path("migverify.yaml").write_text(
+        f"{CONFIG.replace('port: 1,', f'port: {free_port()},')}store: 'sqlite:///store.db'\n"
+    )
+    found = evaluated(tmp_path, capsys)
+    states = {id_: found[id_]["state"] for id_ in standing.STANDING}
+    assert states == {
+        "people": "not asked", "watch": "not asked", "capacity": "not asked", "proof": "missing",
+        **dict.fromkeys(("servers", "grants", "limits", "certificate", "retention"), "unknown"),
+    }  # fmt: skip
+    assert "source" in found["servers"]["reasons"][0]
+
+
+def test_a_configuration_that_is_gone_is_not_known_and_releases_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from migverify.cli import runbook_readiness_watch as command
+
+    monkeypatch.chdir(tmp_path)
+    small(tmp_path)
+    config = Path("migverify.yaml")
+    config.write_text(CONFIG)
+    evaluate = command._Questions.evaluate
+
+    def turn(asked: Any) -> Any:
+        found = evaluate(asked)
+        config.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(command._Questions, "evaluate", turn)
+    arguments = [
+        "runbook",
+        "readiness",
+        "small.yaml",
+        "-e",
+        "prod",
+        "--watch",
+        "--times",
+        "2",
+        "--every",
+        "1s",
+        "--json",
+    ]
+    assert run(arguments) == 3
+    second = json.loads(capsys.readouterr().out.splitlines()[1])
+    assert "definition" in [one["condition"] for one in second["changes"]]
+    assert not [one for one in second["changes"] if one["after"] in ("ok", "not asked")]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--without", "drills"), ("--for", "no such"), ("--proof-age", "7"), ("--watch-lag", "x")]
+)
+def test_options_that_name_nothing_are_refused(
+    tmp_path: Path, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small(tmp_path)
+    assert run(["runbook", "readiness", str(tmp_path / "small.yaml"), "-e", "prod", "--watch", option, value]) == 2
+    assert option in capsys.readouterr().err
