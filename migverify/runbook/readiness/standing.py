@@ -18,8 +18,7 @@ from migverify.tables.directions import SILENT_SECONDS, WatchView
 
 __all__ = [
     "ANSWERED", "MEASURED", "STANDING", "LackingOf", "LogPlace", "Proof", "answered", "capacity", "following", "grants",
-    "people",
-    "proof", "retention", "retention_seconds", "unknown", "watch",
+    "people", "proof", "retention", "retention_seconds", "unknown", "watch",
 ]  # fmt: skip
 
 DAY = 86_400.0
