@@ -26,7 +26,8 @@ runbook_people.register(app)
 add(app, "readiness", runbook_history.readiness, runbook_history.READINESS_EPILOG, (
     Form(("--dr",), runbook_cases.cases, runbook_cases.EPILOG, "Which disaster recovery cases passed, and where."),
     Form(("--watch",), runbook_readiness_watch.readiness_watch, runbook_readiness_watch.EPILOG,
-         "Evaluate again and again; announce what changes."),
+         "Evaluate again and again; announce what changes.",
+         advanced=("--log", "--proof-age", "--watch-lag", "--for", "--cases", "--heads")),
 ))  # fmt: skip
 add(app, "report", runbook_page.report, runbook_page.REPORT_EPILOG, (
     Form(("--compare",), runbook_history.compare, runbook_history.COMPARE_EPILOG, "Put runs side by side."),

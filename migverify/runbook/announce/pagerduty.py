@@ -36,6 +36,8 @@ _RESOLVING = frozenset({
     "run ended", "guard pass", "readiness ok",
 })  # fmt: skip
 _WARNINGS = frozenset({"waiting", "late", "short", "guard inconclusive", "readiness unknown"})
+TEST = "test"
+"""A message of ``runbook check --announce``: its incident is resolved at once."""
 _CRITICAL = frozenset({"undo failed", "unknown", "rollback ordered"})
 
 
@@ -58,7 +60,9 @@ def dedup_key(message: Message) -> str:
 
 
 def severity_of(what: str) -> str:
-    """Return how much it harms: ``critical``, ``error`` or ``warning``."""
+    """Return how much it harms: ``critical``, ``error`` or ``warning``; a test is ``info``."""
+    if what == TEST:
+        return "info"
     return "critical" if what in _CRITICAL else "warning" if what in _WARNINGS else "error"
 
 
@@ -118,11 +122,12 @@ def sender(key: Secret, poster: Poster) -> Callable[[Message, threading.Event], 
 
     def send(message: Message, _canceled: threading.Event) -> None:
         action = action_of(message.what)
-        if action is None:
-            return
-        body = json.dumps(event_of(message, action, key)).encode("ascii")
-        if len(body) > LIMIT_BYTES:
-            raise SinkError(f"the event has {len(body)} bytes, and PagerDuty takes {LIMIT_BYTES}", final=True)
-        poster.post(message, body)
+        for one in (TRIGGER, RESOLVE) if message.what == TEST else (action,):
+            if one is None:
+                return
+            body = json.dumps(event_of(message, one, key)).encode("ascii")
+            if len(body) > LIMIT_BYTES:
+                raise SinkError(f"the event has {len(body)} bytes, and PagerDuty takes {LIMIT_BYTES}", final=True)
+            poster.post(message, body)
 
     return send

@@ -39,8 +39,8 @@ def heartbeat(status: ReadinessStatus) -> str:
     """Return one line of an evaluation: that it was made, and what keeps the service from being ready."""
     found = status.evaluation
     names = ", ".join(one.id for one in found.bad)
-    waiting = f"; {status.undelivered} announcements are not delivered" if status.undelivered else ""
-    lost = f"; {status.given_up} were given up" if status.given_up else ""
+    waiting = f"; announcements not delivered: {status.undelivered}" if status.undelivered else ""
+    lost = f"; given up: {status.given_up}" if status.given_up else ""
     of = f"{len(found.conditions)} conditions" + (f", bad: {names}" if names else "")
     return f"{_clock(found.at)} {found.service} {found.environment}: {found.verdict.upper()} ({of}){waiting}{lost}"
 

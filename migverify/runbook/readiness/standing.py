@@ -17,8 +17,22 @@ from migverify.runbook.people import same_name
 from migverify.tables.directions import SILENT_SECONDS, WatchView
 
 __all__ = [
-    "ANSWERED", "MEASURED", "STANDING", "LackingOf", "LogPlace", "Proof", "answered", "capacity", "following", "grants",
-    "people", "proof", "retention", "retention_seconds", "unknown", "watch",
+    "ANSWERED",
+    "MEASURED",
+    "STANDING",
+    "LackingOf",
+    "LastProof",
+    "LogPlace",
+    "answered",
+    "capacity",
+    "following",
+    "grants",
+    "people",
+    "proof",
+    "retention",
+    "retention_seconds",
+    "unknown",
+    "watch",
 ]  # fmt: skip
 
 DAY = 86_400.0
@@ -213,7 +227,7 @@ def watch(view: WatchView | None, now: float, max_lag: float) -> Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class LastProof:
     """The newest verification of all tables: ``ended`` is Unix time."""
 
     run_id: str
@@ -221,7 +235,7 @@ class Proof:
     ended: float
 
 
-def proof(newest: Proof | None, now: float, max_age: float) -> Condition:
+def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
     """Judge the newest verification of all tables of the configuration."""
     do = "migverify tables verify, or `--since` the last one"
     if newest is None:

@@ -26,7 +26,7 @@ from migverify.guards.scope import Scope
 from migverify.model import Endpoint, Flavor, RunInfo, StoredKind
 from migverify.runbook.history.readiness import Condition
 from migverify.runbook.readiness import standing
-from migverify.runbook.readiness.standing import DAY, LackingOf, LogPlace, Proof
+from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
 from migverify.secrets import resolve_password
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.tables.directions import WatchView, both_directions
@@ -113,13 +113,13 @@ def _forward(config: Config, store: ResultStore) -> WatchView | None:
     return None if found is None else found.forward
 
 
-def newest_proof(config: Config, store: ResultStore) -> Proof | None:
+def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
     """Return the newest verification of all tables; one of some tables (``--tables``) is none."""
     run = _proof_run(config, store)
     if run is None or run.finished is None:
         return None
     ended = [one.finished for one in carried_from(store, run) if one.finished is not None]
-    return Proof(run.run_id, run.verdict, min(ended))
+    return LastProof(run.run_id, run.verdict, min(ended))
 
 
 def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:

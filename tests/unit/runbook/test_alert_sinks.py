@@ -115,6 +115,14 @@ def test_an_acknowledgement_of_an_incident_holds_over_a_later_trigger() -> None:
         assert services.incidents == {"migverify/r1/freeze": "acknowledged"}
 
 
+def test_a_test_message_leaves_no_incident_open() -> None:
+    with alert_services() as services:
+        pager(services).send(Message("preflight/1", "preflight", "", "test", "PREFLIGHT: a test message", 1.0), QUIET)
+        assert [one["event_action"] for one in services.events] == ["trigger", "resolve"]
+        assert services.events[0]["payload"]["severity"] == "info"
+        assert services.incidents == {"migverify/preflight/run": "resolved"}
+
+
 def test_every_kind_has_an_action_or_is_not_sent() -> None:
     actions = {what: pagerduty.action_of(what) for what in KINDS}
     assert {what for what, action in actions.items() if action is None} == {

@@ -14,7 +14,7 @@ from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.runbook.model import Person, Policy, Role, Runbook
 from migverify.runbook.readiness import standing
-from migverify.runbook.readiness.standing import DAY, LackingOf, LogPlace, Proof
+from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
 from migverify.runbook.readiness.standing_reads import newest_proof
 from migverify.tables.directions import WatchView
 from migverify.tables.last_status import LastStatus
@@ -168,13 +168,13 @@ def test_a_watch_that_stalls_or_ends(found: WatchView | None, state: str, reason
     ("newest", "state"),
     [
         (None, "missing"),
-        (Proof("r", Verdict.MATCH, NOW - 6 * DAY), "ok"),
-        (Proof("r", Verdict.MATCH, NOW - 8 * DAY), "missing"),
-        (Proof("r", Verdict.MISMATCH, NOW), "missing"),
-        (Proof("r", Verdict.INCONCLUSIVE, NOW), "unknown"),
+        (LastProof("r", Verdict.MATCH, NOW - 6 * DAY), "ok"),
+        (LastProof("r", Verdict.MATCH, NOW - 8 * DAY), "missing"),
+        (LastProof("r", Verdict.MISMATCH, NOW), "missing"),
+        (LastProof("r", Verdict.INCONCLUSIVE, NOW), "unknown"),
     ],
 )
-def test_a_proof_that_is_too_old(newest: Proof | None, state: str) -> None:
+def test_a_proof_that_is_too_old(newest: LastProof | None, state: str) -> None:
     assert standing.proof(newest, NOW, 7 * DAY).state == state
 
 

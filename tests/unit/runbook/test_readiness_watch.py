@@ -243,7 +243,7 @@ def test_a_sink_that_refuses_is_given_up_and_counted(tmp_path: Path) -> None:
     last = watch_of(ReadinessLog(tmp_path / "x"), chat, [evaluation(condition("cast", "missing", "left"))]).run()
     assert last is not None
     assert (last.undelivered, last.given_up) == (0, 1)
-    assert "1 were given up" in heartbeat(last)
+    assert heartbeat(last).endswith("; given up: 1")
 
 
 def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_metrics_a_heartbeat_and_json() -> None:
     assert f'migverify_readiness_condition{{{of},condition="grants"}} NaN' in text
     assert f"migverify_readiness_undelivered{{{of}}} 1" in text
     assert heartbeat(shown()) == (
-        "2027-01-15T08:00:00Z orders prod: NOT READY (3 conditions, bad: cast); 1 announcements are not delivered"
+        "2027-01-15T08:00:00Z orders prod: NOT READY (3 conditions, bad: cast); announcements not delivered: 1"
     )
     assert change_line(shown().changes[0]) == "  new -> missing  cast: dana left"
     found = status_as_json(shown())
