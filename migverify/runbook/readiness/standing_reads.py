@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from migverify.changes.model import Position
+from migverify.changes.positions import parse_position
 from migverify.changes.server import log_begun
 from migverify.config import Config, comparison_digest
 from migverify.db.server_state import binary_logs
@@ -159,12 +160,23 @@ def _positions(config: Config, store: ResultStore) -> Iterator[tuple[Endpoint, s
     for number, endpoint in enumerate(config.sources):
         if view is not None and view.state != "ended" and number in read:
             yield endpoint, f"watch {view.run_id}", read[number]
-        elif run is not None:
-            try:
-                position = position_of_run(carried_from(store, run), endpoint.name)
-            except MigverifyError:
-                continue  # a source without a binlog, or a run that could not read it: no watch begins there
+        elif run is not None and (position := _begin_of(carried_from(store, run), endpoint.name)) is not None:
             yield endpoint, f"run {run.run_id}", position
+
+
+def _begin_of(runs: Sequence[RunInfo], source: str) -> Position | None:
+    """Return where a source was when a proof began, with its file; None where no watch can begin from it.
+
+    A run notes its place by GTIDs where there are some, and the file beside them.
+    """
+    try:
+        position = position_of_run(runs, source)
+        if not position.file:
+            noted = parse_position(str(runs[-1].facts.get("endpoints", {}).get(source, {}).get("binlog", "")))
+            position = replace(position, file=noted.file, offset=noted.offset)
+    except MigverifyError:
+        return None  # a source without a binlog, or a run that could not read where it was
+    return position
 
 
 def _place(endpoint: Endpoint, who: str, position: Position, answers: Sequence[GuardAnswer]) -> LogPlace:

@@ -59,7 +59,8 @@ FILES_ONLY = {
 BY_A_RUNBOOK = {
     f"runbook {name}" for name in (
         "check", "readiness", "readiness --watch", "run", "status", "ack", "ack --note", "approve", "reject", "retry",
-        "waive", "waive --happened", "handover", "handover --takeover", "hold", "resume", "rollback", "abort", "serve", "report",
+        "waive", "waive --happened", "handover", "handover --takeover", "hold", "resume", "rollback", "abort", "serve",
+        "report",
         "report --compare", "report --export", "report --verify", "traffic set", "traffic abort",
         "traffic show",
     )
