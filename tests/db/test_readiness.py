@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -170,10 +171,7 @@ class World:
 
 @pytest.fixture
 def certificates(databases: Databases, tmp_path: Path) -> Iterator[World]:
-    """An authority of the lab beside that of the server; the server has its own certificate, which lasts for years.
-
-    ``folder / "both.pem"`` has both authorities.
-    """
+    """An authority of the lab, and a server with its own certificate, which lasts for years and is of ``own.pem``."""
     source = databases.pair.source
     names = ("ssl_ca", "ssl_cert", "ssl_key")
     *values, data = execute(source, f"SELECT {', '.join(f'@@GLOBAL.{one}' for one in names)}, @@GLOBAL.datadir")[0]
@@ -181,21 +179,25 @@ def certificates(databases: Databases, tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path, source)
     chaos_tls.prepare_certificates(world)  # type: ignore[arg-type]
     execute(source, f"SET {back}", "ALTER INSTANCE RELOAD TLS")
-    authorities = [folder / "ca.pem" for folder in (Path(data), tmp_path / "tls")]
-    (tmp_path / "both.pem").write_text("\n".join(one.read_text() for one in authorities))
+    shutil.copy(Path(data) / "ca.pem", tmp_path / "own.pem")
     yield world
     execute(source, f"SET {back}", "ALTER INSTANCE RELOAD TLS")
 
 
 def test_a_certificate_that_is_about_to_end(readiness: Readiness, certificates: World) -> None:
     document = yaml.safe_load(readiness.config.read_text())
-    document["source"]["tls"] = {"mode": "verify-ca", "ca": str(certificates.folder / "both.pem")}
-    readiness.config.write_text(yaml.safe_dump(document))
+
+    def trust(authority: Path) -> None:
+        document["source"]["tls"] = {"mode": "verify-ca", "ca": str(authority)}
+        readiness.config.write_text(yaml.safe_dump(document))
+
+    trust(certificates.folder / "own.pem")
     readiness.evaluate()
     assert readiness.state("certificate") == "ok"
     chaos_tls._issue(certificates, timedelta(days=3))  # type: ignore[arg-type]
+    trust(certificates.folder / "tls" / "ca.pem")
     how, why = readiness.changed("certificate") or ("", "")
     assert how == "ok -> missing", (readiness.why("servers"), readiness.why("certificate"))
-    assert "the certificate ends in" in why
+    assert "the certificate ends in 3 days" in why
     chaos_tls._issue(certificates, timedelta(days=2))  # type: ignore[arg-type]
     assert readiness.changed("certificate") is None  # another figure is no other reason
