@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.commands import HelpfulCommand
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, StoreOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, StoreOption, completed_report, examples, say
 from migverify.errors import UsageError
 from migverify.report.render import Format
 
@@ -52,7 +52,8 @@ def report(
     form = form or format_of(output)
     color = output is None and sys.stdout.isatty()
     with closing(open_run_store(store, config)) as opened:
-        data = read_report(opened, run, ReportOptions(values=values, whole=form in (Format.JSON, Format.JUNIT)))
+        options = ReportOptions(values=values, whole=form in (Format.JSON, Format.JUNIT))
+        data = completed_report(read_report(opened, run, options))
     text = render(data, form, color=color)
     if output is None:
         typer.echo(text, nl=False)

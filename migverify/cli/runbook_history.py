@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, json_text, say
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
@@ -78,7 +78,7 @@ def readiness(
     fingerprint = schema if schema is not None else fingerprint_now(known)
     found = answer(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))
     if as_json:
-        typer.echo(json.dumps(_readiness_json(found, past), indent=2, ensure_ascii=False))
+        typer.echo(json_text(_readiness_json(found, past), indent=2))
     else:
         typer.echo("\n".join(readiness_lines(found, past, runs)))
     codes = {"ready": ExitCode.MATCH, "not ready": ExitCode.MISMATCH}

@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migverify.cli.commands import add
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, examples, say, visible
+from migverify.cli.console import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    examples,
+    json_text,
+    say,
+    visible,
+)
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import ConfigError, MigverifyError, StoreError
-from migverify.model import StoredKind
+from migverify.model import NextStep, StoredKind, Verdict
 
 if TYPE_CHECKING:
     from migverify.model import RunInfo
@@ -55,6 +64,9 @@ def status(
             "runbooks": list(_runbook_runs(runs, limit)),
         }  # fmt: skip
         lines = _overview(found)
+    if as_json and run is not None:
+        typer.echo(json_text(found, _steps(found)))
+        return
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
         return
@@ -69,6 +81,12 @@ def _one(store: ResultStore, run: str) -> dict[str, Any]:
     if info.kind is StoredKind.TABLES:
         return run_status(store, info.run_id)
     return _row(info)
+
+
+def _steps(found: dict[str, Any]) -> Iterator[NextStep]:
+    """Yield the command that shows more of a run, unless all of it matches."""
+    if found["verdict"] != Verdict.MATCH:
+        yield NextStep(f"migverify report {found['run_id']}", "why the verdict is as it is, and what to do")
 
 
 def _row(info: RunInfo) -> dict[str, Any]:
