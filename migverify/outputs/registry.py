@@ -123,8 +123,11 @@ OUTPUTS: tuple[JsonOutput, ...] = (
     _output("report-shadow", "", "workload:ShadowReportOutput", "A shadow replay."),
     _output("report-anomalies", "", "workload:AnomaliesReportOutput", "A run of anomalies."),
     _output("report-conflicts", "", "workload:ConflictsReportOutput", "A run of explained conflicts."),
+    _output("mcp-report", "", "mcp:ReportPage", "Tool `report`: a run, one page of its lists."),
+    _output("mcp-diff", "", "mcp:DiffPage", "Tool `diff`: one page of row diffs."),
+    _output("mcp-explain", "", "mcp:ExplainPage", "Tool `explain`: one page of stored statements."),
 )  # fmt: skip
-"""``report --format json`` prints ``run``, ``workload-replay``, ``workload-plans`` or one of the last four."""
+"""``report --format json`` prints ``run``, ``workload-replay``, ``workload-plans`` or one of ``report-*``."""
 
 
 def names() -> tuple[str, ...]:

@@ -35,6 +35,7 @@ HEAVY = {
     "pydantic": {"config", "guards", "recon", "runbook", "workload", "outputs", "cli"},
     "sqlglot": {"recon", "sql", "workload"},
     "pymysql": {"changes", "db", "store"}, "pymysqlreplication": set(),
+    "mcp": {"cli"}, "mcp_types": {"cli"}, "anyio": {"cli"},
     "zstandard": {"changes"}, "fsspec": {"changes"}, "confluent_kafka": {"changes", "spark"},
 }  # fmt: skip
 

@@ -92,7 +92,8 @@ def page_table() -> str:
     lines = ["| command with `--json` | schema | form | what it is |", "|---|---|---|---|"]
     for one in OUTPUTS:
         option = f" {one.flag}" if one.flag else ""
-        commands = ", ".join(f"`{name}{option}`" for name in one.commands) or "`report --format json`"
+        commands = ", ".join(f"`{name}{option}`" for name in one.commands)
+        commands = commands or ("`mcp`" if one.name.startswith("mcp-") else "`report --format json`")
         form = "one object a line" if one.lines else "list" if one.many else "object"
         lines.append(f"| {commands} | `{one.name}` | {form} | {one.what} |")
     return "\n".join(lines) + "\n"
