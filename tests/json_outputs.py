@@ -48,6 +48,12 @@ class Copy:
 
 def pytest_configure(config: pytest.Config) -> None:
     del config
+    _observe_command_lines()
+    _observe_runners()
+    _observe_reports()
+
+
+def _observe_command_lines() -> None:
     from migverify.cli import main
 
     real = main._run
@@ -65,6 +71,41 @@ def pytest_configure(config: pytest.Config) -> None:
         return code
 
     main._run = observed
+
+
+def _observe_runners() -> None:
+    """Compare what Typer's runner invokes too, where it is given the whole command line."""
+    from typer.testing import CliRunner
+
+    from migverify.cli.main import app
+
+    real = CliRunner.invoke
+
+    def observed(self: CliRunner, application: Any, arguments: Any = None, **more: Any) -> Any:
+        done = real(self, application, arguments, **more)
+        ended = done.exception is None or isinstance(done.exception, SystemExit)
+        if application is app and ended and "--json" in (arguments or ()):
+            compare_with_schema([str(word) for word in arguments], done.stdout)
+        return done
+
+    CliRunner.invoke = observed  # type: ignore[method-assign, assignment]
+
+
+def _observe_reports() -> None:
+    """Compare every report that is rendered as JSON; those of runbook runs have no schema."""
+    from migverify.report.model import Report
+
+    real = Report.json_document.fget
+    assert real is not None
+
+    def observed(report: Report) -> dict[str, Any]:
+        document: dict[str, Any] = real(report)
+        kind = document.get("kind")
+        if kind in REPORTS and (kind is not None or "tables" in document):
+            problems(REPORTS[kind], json.loads(json.dumps(document)))
+        return document
+
+    Report.json_document = property(observed)  # type: ignore[method-assign, assignment]
 
 
 def compare_with_schema(arguments: Sequence[str], text: str) -> None:
