@@ -44,6 +44,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+CONTRACT_VERSION = 1
+"""Version of the exit codes and of the schemas of JSON outputs; docs/json.md says when it is raised."""
+
+
 class MigverifyError(Exception):
     """Base of all errors that migverify raises on purpose.
 

@@ -8,11 +8,12 @@ means NULL. Keys never pass through a float.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from migverify.errors import ExitCode
+from migverify.errors import CONTRACT_VERSION, ExitCode
 
 KeyText = tuple[str | None, ...]
 """Canonical text of the key columns of one row, in key order; ``None`` is NULL."""
@@ -38,6 +39,19 @@ class Verdict(StrEnum):
     def exit_code(self) -> ExitCode:
         """What a command ends with that concludes so."""
         return ExitCode[self.value]
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A command that a reader needs next, complete and quoted for a POSIX shell, and what it does or why it is next."""
+
+    command: str
+    reason: str
+
+
+def judged_document(document: Mapping[str, Any], steps: Iterable[NextStep]) -> dict[str, Any]:
+    """Return the JSON of something with a verdict: what it says, the version of its schema, and the next commands."""
+    return {**document, "schema_version": CONTRACT_VERSION, "next_steps": [asdict(step) for step in steps]}
 
 
 class Side(StrEnum):

@@ -37,7 +37,7 @@ from migverify_lab.session import connect
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
-pytest_plugins = ["tests.suite"]
+pytest_plugins = ["tests.suite", "tests.json_outputs"]
 
 DISK_BYTES = 5_000_000_000
 """What the servers of a test run write at most at one time: 3.5 GB were measured."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.changes_check import chosen_sources
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, TablesOption, examples, say
+from migverify.cli.console import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    JsonOption,
+    SourceOption,
+    TablesOption,
+    examples,
+    json_text,
+    say,
+)
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +81,7 @@ def audit(
     verdict = Verdict.worst([one.verdict for _, one in found])
     if as_json:
         sources = [audit_as_dict(*one) for one in found]
-        typer.echo(json.dumps({"verdict": verdict.value, "sources": sources}, ensure_ascii=False))
+        typer.echo(json_text({"verdict": verdict.value, "sources": sources}))
     else:
         for name, one in found:
             for line in audit_as_text(name, one):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -14,7 +13,7 @@ import typer
 
 from migverify.cli.changes_carrier_options import CarrierOptions, with_carrier
 from migverify.cli.changes_output import print_changes, table_filter
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, TablesOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, TablesOption, examples, json_text, say
 from migverify.errors import ChangeError, EndpointError, UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def audit(
     counts.unfinished = changes.unfinished
     verdict = Verdict.INCONCLUSIVE if counts.reasons else Verdict.MATCH
     if as_json:
-        typer.echo(json.dumps({"verdict": verdict.value, **counts.as_dict()}, ensure_ascii=False))
+        typer.echo(json_text({"verdict": verdict.value, **counts.as_dict()}))
     else:
         for line in counts.lines():
             typer.echo(line)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, examples
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, examples, json_text
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def check(
     verdict = Verdict.worst([one.verdict for one in found])
     if as_json:
         sources = [preflight_as_dict(one) for one in found]
-        typer.echo(json.dumps({"verdict": verdict.value, "sources": sources}, ensure_ascii=False))
+        typer.echo(json_text({"verdict": verdict.value, "sources": sources}))
     else:
         for one in found:
             for line in preflight_as_text(one):

@@ -75,11 +75,12 @@ def pipeline(
 def render_json(report: PipelineReport) -> str:
     """Return the report as JSON text of ASCII characters, ending in a newline."""
     from migverify import codec
+    from migverify.model import judged_document
 
     document = codec.encode(report)
     for part, traffic in zip(document["partitions"], report.partitions, strict=True):
         part["rows_per_second"] = traffic.rows_per_second
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+    return json.dumps(judged_document(document, ()), indent=2, allow_nan=False) + "\n"
 
 
 def render_text(report: PipelineReport) -> str:

@@ -16,6 +16,8 @@ import typer
 import typer.core
 import typer.main
 
+from migverify.cli.console import GIVEN, given_options
+
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter, Parameter
 
@@ -74,6 +76,14 @@ class HelpfulCommand(typer.core.TyperCommand):
         if not form.is_option:
             rest, name = [word for word in args if word not in form.flags], f"{info_name} {form.flags[0]}"
         return form.command().make_context(name, rest, parent, **extra)
+
+    def invoke(self, ctx: Context) -> Any:
+        """Run the command; what it was given is known to the next steps that it prints."""
+        token = GIVEN.set(given_options(ctx.params))
+        try:
+            return super().invoke(ctx)
+        finally:
+            GIVEN.reset(token)
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         """Return the options, and ``--help-all`` where ``--help`` leaves some out."""

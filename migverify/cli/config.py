@@ -13,6 +13,7 @@ from migverify.cli import workload_probe
 from migverify.cli.commands import Form, add
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples
 from migverify.errors import ConfigError, UsageError
+from migverify.outputs import registry
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -27,6 +28,7 @@ _EPILOG = examples(
     "migverify config --grants",
     "migverify config --grants --for 'tables verify' --for 'tables repair --apply'",
     "migverify config --schema recon > recon.schema.json",
+    "migverify config --schema run            # of what `tables verify --json` prints",
 )
 
 
@@ -111,14 +113,23 @@ def _open_certificates(loaded: Config) -> None:
             raise ConfigError(f"{loaded.path}: {name}: {error.message}", hint=error.hint) from None
 
 
-def schema(name: Annotated[SchemaName, typer.Argument(help="Which file.")]) -> None:
-    """Print the JSON schema of a file that people write, for editors that complete and check it."""
+def schema(
+    name: Annotated[str, typer.Argument(help="Which file, or which output (docs/json.md lists them).")],
+) -> None:
+    """Print a JSON schema: of a file that people write, for editors that check it, or of what --json prints."""
     if name in (SchemaName.MIGVERIFY, SchemaName.RECON):
         from migverify.config.reference import json_schema_text
 
         typer.echo(json_schema_text(*_document(KeysName(name))), nl=False)
-    else:
+    elif name in tuple(SchemaName):
         typer.echo((files("migverify") / f"schemas/{name}.schema.json").read_text(encoding="utf-8"), nl=False)
+    elif name in registry.names():
+        typer.echo((files("migverify") / f"schemas/output/{name}.schema.json").read_text(encoding="utf-8"), nl=False)
+    else:
+        raise UsageError(
+            f"--schema {name}: there is no such schema",
+            hint=f"Files: {', '.join(SchemaName)}. Outputs of --json: {', '.join(registry.names())}.",
+        )
 
 
 def keys(name: Annotated[KeysName, typer.Argument(help="Which file.")]) -> None:
@@ -140,8 +151,9 @@ def _document(name: KeysName) -> tuple[type[BaseModel], str]:
 
 
 add(app, "config", config_, _EPILOG, (
-    Form(("--schema",), schema, examples("migverify config --schema migverify > migverify.schema.json"),
-         f"Print a JSON schema: {', '.join(SchemaName)}."),
+    Form(("--schema",), schema,
+         examples("migverify config --schema migverify > migverify.schema.json", "migverify config --schema run"),
+         f"Print a JSON schema: {', '.join(SchemaName)}, or of an output."),
     Form(("--keys",), keys, examples("migverify config --keys recon"),
          f"Print the table of all keys: {', '.join(KeysName)}."),
     Form(("--waivers",), workload_probe.waivers, workload_probe.WAIVERS_EPILOG, "Check a file of waivers."),

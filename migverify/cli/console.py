@@ -6,20 +6,27 @@ only.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from migverify.errors import MigverifyError
+from migverify.model import NextStep, judged_document
 from migverify.secrets import hide_logins, scrub
+
+if TYPE_CHECKING:
+    from migverify.report.model import Report
 
 ConfigOption = Annotated[
     Path,
@@ -83,6 +90,37 @@ def command_line() -> str:
     """Return this command as it can be typed again, without secrets: what the records of a run keep."""
     line = "migverify " + shlex.join(sys.argv[1:])
     return scrub(hide_logins(line))
+
+
+def completed(step: NextStep) -> NextStep:
+    """Return a next step with the configuration and the store that this command was given."""
+    if not step.command.startswith(_TAKE_GIVEN):
+        return step
+    given = GIVEN.get()
+    words = [word for flag in ("--config", "--store") if flag in given for word in (flag, given[flag])]
+    return replace(step, command=scrub(hide_logins(" ".join([step.command, *map(shlex.quote, words)]))))
+
+
+def completed_report(report: Report) -> Report:
+    """Return a report whose next steps have the configuration and the store that this command was given."""
+    return replace(report, next_steps=tuple(map(completed, report.next_steps)))
+
+
+GIVEN: ContextVar[dict[str, str]] = ContextVar("given", default={})  # noqa: B039 - never written to
+"""``--config`` and ``--store`` of the command that runs, where they are not the defaults."""
+_TAKE_GIVEN = tuple(f"migverify {name} " for name in ("tables", "report", "recon", "guard", "check", "status"))
+
+
+def given_options(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Return what ``GIVEN`` holds while a command runs with these parameters."""
+    config, store = parameters.get("config"), parameters.get("store")
+    found = {} if config is None or Path(config) == DEFAULT_CONFIG else {"--config": str(config)}
+    return found if not isinstance(store, str) else {**found, "--store": store}
+
+
+def json_text(document: Mapping[str, Any], steps: Iterable[NextStep] = (), indent: int | None = None) -> str:
+    """Return what ``--json`` prints of something with a verdict; ``steps`` are completed."""
+    return json.dumps(judged_document(document, map(completed, steps)), indent=indent, ensure_ascii=False)
 
 
 def say(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from migverify.codec import encode
 from migverify.config.patterns import parse_pattern
-from migverify.model import LiveState, RowDiff, Verdict
+from migverify.model import LiveState, RowDiff, RunInfo, Verdict
 from migverify.report.marks import visible
 from migverify.store.results import ResultStore
 from migverify.tables.recheck import tables_run
@@ -21,13 +21,9 @@ def list_row_diffs(
 ) -> Iterator[str]:
     """Yield the confirmed row diffs of a run, table by table, at most ``limit`` a table, and say what was left out."""
     info = tables_run(store, run)
-    patterns = [parse_pattern(text) for text in tables or []]
-    for entry in info.plan.get("pairs", []):
-        database, _, table = str(entry["source"] or entry["target"]).partition(".")
-        if patterns and not any(p.matches(database, table) for p in patterns):
-            continue
-        pair, shown = str(entry["id"]), 0
-        for diff in _diverged(store, info.run_id, pair, limit):
+    for pair in chosen_pairs(info, tables):
+        shown = 0
+        for diff in diverged_rows(store, info.run_id, pair, limit):
             shown += 1
             yield json.dumps(encode(diff), ensure_ascii=False) if as_json else f"{pair}  {_line(diff)}"
         counts = store.count_row_diffs(info.run_id, pair, distinct=True)  # as many as there are lines
@@ -36,7 +32,18 @@ def list_row_diffs(
             yield f"{pair}  ... {total - shown:,} more; --limit shows them"
 
 
-def _diverged(store: ResultStore, run_id: str, pair: str, limit: int) -> Iterator[RowDiff]:
+def chosen_pairs(info: RunInfo, tables: list[str] | None) -> Iterator[str]:
+    """Yield the ids of the planned table pairs of a run whose tables match a pattern; all without one."""
+    patterns = [parse_pattern(text) for text in tables or []]
+    for entry in info.plan.get("pairs", []):
+        database, _, table = str(entry["source"] or entry["target"]).partition(".")
+        if patterns and not any(p.matches(database, table) for p in patterns):
+            continue
+        yield str(entry["id"])
+
+
+def diverged_rows(store: ResultStore, run_id: str, pair: str, limit: int) -> Iterator[RowDiff]:
+    """Yield the confirmed row diffs of a table pair."""
     after = 0
     while limit > 0:
         page = store.row_diffs(run_id, pair, states=[LiveState.DIVERGED.value], after=after, limit=min(PAGE, limit))

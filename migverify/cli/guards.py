@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from migverify.cli.console import command_line, say
+from migverify.cli.console import command_line, json_text, say
 from migverify.cli.watching import metrics_page, stop_on_signals
 from migverify.errors import ExitCode, UsageError
 
@@ -97,7 +97,7 @@ def run_guards(
 def _once(
     guards: Sequence[StandingGuard], kept: GuardRecorder, asking: GuardOptions, publish: Callable[[str], None]
 ) -> ExitCode:
-    from migverify.guards.text import prometheus_text, results_as_json
+    from migverify.guards.text import guard_steps, prometheus_text, results_as_json
     from migverify.guards.watch import ask
 
     results = ask(guards, on_result=kept.add)
@@ -105,7 +105,10 @@ def _once(
     publish(prometheus_text(results, time.time()))
     if asking.as_json:
         reported = asking.render(results) if asking.render is not None else results_as_json(results, kept.run_id)
-        typer.echo(json.dumps(reported, ensure_ascii=False))
+        if isinstance(reported, dict) and "verdict" in reported:
+            typer.echo(json_text(reported, guard_steps(verdict, kept.run_id)))
+        else:
+            typer.echo(json.dumps(reported, ensure_ascii=False))
     else:
         for result in results:
             for line in asking.text(result):
@@ -116,7 +119,7 @@ def _once(
 def _watched(
     guards: Sequence[StandingGuard], kept: GuardRecorder, asking: GuardOptions, publish: Callable[[str], None]
 ) -> ExitCode:
-    from migverify.guards.text import change_line, prometheus_text, status_as_json
+    from migverify.guards.text import change_line, guard_steps, prometheus_text, status_as_json
     from migverify.guards.watch import GuardsWatch
 
     stopped = threading.Event()
@@ -126,7 +129,7 @@ def _watched(
             kept.add(result)
         publish(prometheus_text(status.results, status.at))
         if asking.as_json:
-            typer.echo(json.dumps(status_as_json(status, kept.run_id), ensure_ascii=False))
+            typer.echo(json_text(status_as_json(status, kept.run_id), guard_steps(status.verdict, kept.run_id)))
         elif status.turn == 1:
             for result in status.results:
                 for line in asking.text(result):

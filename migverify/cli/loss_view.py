@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from migverify.changes.positions import shown_timestamp, tso_time
+from migverify.model import NextStep, Verdict
 from migverify.recon.amounts import plain
 from migverify.report.figures import amount, plural
 from migverify.tables.loss import Loss
@@ -70,6 +71,20 @@ def armed_as_dict(found: ArmedRollback, max_unread: float) -> dict[str, Any]:
         "unread_statements": None if unread is None else unread.statements,
         "reasons": [*found.problems, *found.unknown],
     }  # fmt: skip
+
+
+def loss_steps(document: Mapping[str, Any]) -> Iterator[NextStep]:
+    """Yield the commands that a loss asks for, from its JSON."""
+    if document["verdict"] == Verdict.MISMATCH and not document["sql"]:
+        command = f"migverify tables loss {document['run']} --out lost.jsonl --sql carry.sql"
+        yield NextStep(command, "every lost key, and SQL that carries the rows to the source; nothing is executed")
+    yield from armed_steps(document)
+
+
+def armed_steps(document: Mapping[str, Any]) -> Iterator[NextStep]:
+    """Yield the command that shows why a rollback is not proved to be safe."""
+    if document["verdict"] != Verdict.MATCH:
+        yield NextStep("migverify status", "the watches of both directions, and whether they go on")
 
 
 def _watch(watch: WatchState) -> dict[str, Any]:

@@ -46,6 +46,7 @@ COMMANDS = (
     CommandEntry("guard", "migverify.cli.guard", "Guards: settings, schema, ids, capacity, hotspots, plans ..."),
     CommandEntry("runbook", "migverify.cli.runbook", "Runbooks with people: check, run, status, report."),
     CommandEntry("report", "migverify.cli.report", "Show a run as text, JSON, HTML, JUnit or Prometheus text."),
+    CommandEntry("mcp", "migverify.cli.mcp", "Serve read-only tools to an MCP client: status, report, diff ..."),
     CommandEntry("status", "migverify.cli.status", "Show runs, watches and runbook runs at a glance."),
 )
 

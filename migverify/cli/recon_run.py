@@ -19,6 +19,7 @@ from migverify.cli.console import (
     ResumeOption,
     StoreOption,
     command_line,
+    completed_report,
     examples,
     say,
 )
@@ -87,11 +88,11 @@ def run(
             run_id, _ = run_rules(setup.rules, tools, opened, request, line, lambda found: _say_run(found, quiet=quiet))
         finally:
             line.clear()
-        data = read_report(opened, run_id, ReportOptions(values=show))
+        data = completed_report(read_report(opened, run_id, ReportOptions(values=show)))
         if csv is not None:
             say(f"{write_csv(opened, run_id, csv):,} findings in {csv}")
     typer.echo(
-        json.dumps(data.document, ensure_ascii=False)
+        json.dumps(data.json_document, ensure_ascii=False)
         if as_json
         else render(data, Format.TEXT, color=sys.stdout.isatty()),
         nl=as_json,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.commands import HelpfulCommand
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, StoreOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, StoreOption, completed_report, examples, say
 from migverify.errors import UsageError
 from migverify.report.render import Format
 
@@ -52,7 +52,8 @@ def report(
     form = form or format_of(output)
     color = output is None and sys.stdout.isatty()
     with closing(open_run_store(store, config)) as opened:
-        data = read_report(opened, run, ReportOptions(values=values, whole=form in (Format.JSON, Format.JUNIT)))
+        options = ReportOptions(values=values, whole=form in (Format.JSON, Format.JUNIT))
+        data = completed_report(read_report(opened, run, options))
     text = render(data, form, color=color)
     if output is None:
         typer.echo(text, nl=False)
@@ -65,11 +66,12 @@ def report(
     raise typer.Exit(int(data.exit_code))
 
 
-def open_run_store(url: str | None, config: Path) -> ResultStore:
+def open_run_store(url: str | None, config: Path, *, create: bool = True) -> ResultStore:
     """Open the store named on the command line, or else the one of the configuration.
 
     Its password is that of the variable that the configuration names, or else of ``MIGVERIFY_STORE_PASSWORD``. A URL
-    given without a configuration opens only what is there already: which servers are under test is not known then.
+    given without a configuration opens only what is there already, as ``create=False`` does: which servers are under
+    test is not known then.
 
     Raises
     ------
@@ -98,7 +100,7 @@ def open_run_store(url: str | None, config: Path) -> ResultStore:
     # Opening a store may create its tables, so even a report must not open one on a server under test.
     forbidden = [(e.host, e.port) for e in loaded.all_endpoints]
     if url is not None and url != settings.url:
-        return open_store(url, password=own, forbidden=forbidden)
+        return open_store(url, password=own, forbidden=forbidden, create=create)
     variable = settings.password_env
     password = own if variable is None else resolve_variable(variable, "password_env of store").reveal()
-    return open_store(settings.url, password=password, forbidden=forbidden, tls=settings.tls)
+    return open_store(settings.url, password=password, forbidden=forbidden, tls=settings.tls, create=create)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, json_text, say
 from migverify.cli.runbook_begin import catalogue, kind_of
 from migverify.cli.runbook_lint import (
     EnvironmentOption,
@@ -115,7 +114,7 @@ def check(
             body["preflight"] = json_of(found)
             code = _CODES.get(found.verdict, ExitCode.INCONCLUSIVE)
     if as_json:
-        typer.echo(json.dumps(body, indent=2, ensure_ascii=False))
+        typer.echo(json_text(body, indent=2))
     raise typer.Exit(int(code))
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, json_text, say
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from migverify.decision.model import Decision
     from migverify.runbook.history.past import Past, PastRun
     from migverify.runbook.history.readiness import Readiness
     from migverify.runbook.record.run_store import RunStore
@@ -58,31 +59,55 @@ def readiness(
     Exit 0: ready, 1: not ready, 3: not known (a damaged or missing journal, an unknown schema or catalogue).
     """
     from migverify.cli.runbook_history_view import readiness_lines
+
+    given = parse_set(set_ or [])
+    name = environment if environment is not None else named_environment(runbook, given, production=True)
+    known = config if config.exists() else None
+    fingerprint = schema if schema is not None else fingerprint_now(known)
+    places = ReadinessPlaces(runbook, given, name, runs, catalogue(cases, runbook.parent), heads, known)
+    found, past = answered(places, fingerprint, decision_of(known))
+    if as_json:
+        typer.echo(json_text(readiness_json(found, past), indent=2))
+    else:
+        typer.echo("\n".join(readiness_lines(found, past, runs)))
+    codes = {"ready": ExitCode.MATCH, "not ready": ExitCode.MISMATCH}
+    raise typer.Exit(codes.get(found.verdict, ExitCode.INCONCLUSIVE))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadinessPlaces:
+    """What readiness is read from: the runbook, the room of its runs, the folder of cases, heads, the configuration."""
+
+    runbook: Path
+    given: dict[str, str]
+    environment: str
+    room: str
+    cases: Path | None
+    heads: Path | None
+    config: Path | None
+
+
+def answered(places: ReadinessPlaces, fingerprint: str, decision: Decision | None) -> tuple[Readiness, Past]:
+    """Return whether a runbook is ready, and the runs that this is read from.
+
+    Parameters
+    ----------
+    fingerprint
+        Of the definitions now; empty: it is not known.
+    """
     from migverify.runbook.definition.load import case_priorities, load_runbook
     from migverify.runbook.history.past import past_runs
     from migverify.runbook.history.readiness import readiness as answer
     from migverify.runbook.history.readiness import wanted_runbooks
 
-    given = parse_set(set_ or [])
-    name = environment if environment is not None else named_environment(runbook, given, production=True)
-    book = load_runbook(runbook, given, name)
-    folder = catalogue(cases, runbook.parent)
-    priorities = case_priorities(folder) if folder is not None else None
+    book = load_runbook(places.runbook, places.given, places.environment)
+    priorities = case_priorities(places.cases) if places.cases is not None else None
     past = past_runs(
-        room_of(runs),
-        wanted_runbooks(book),
-        cases=bool(book.policy.readiness.dr_cases.required),
-        heads=announced_heads(heads),
-    )
-    known = config if config.exists() else None
-    fingerprint = schema if schema is not None else fingerprint_now(known)
-    found = answer(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))
-    if as_json:
-        typer.echo(json.dumps(_readiness_json(found, past), indent=2, ensure_ascii=False))
-    else:
-        typer.echo("\n".join(readiness_lines(found, past, runs)))
-    codes = {"ready": ExitCode.MATCH, "not ready": ExitCode.MISMATCH}
-    raise typer.Exit(codes.get(found.verdict, ExitCode.INCONCLUSIVE))
+        room_of(places.room), wanted_runbooks(book), cases=bool(book.policy.readiness.dr_cases.required),
+        heads=announced_heads(places.heads),
+    )  # fmt: skip
+    floor = floor_of(places.config)
+    return answer(book, past, time.time(), fingerprint, priorities, floor, decision), past
 
 
 def compare(
@@ -108,7 +133,8 @@ def compare(
     typer.echo("\n".join(two_lines(found) if len(some) == 2 else curve_lines(found)))
 
 
-def _readiness_json(found: Readiness, past: Past) -> dict[str, Any]:
+def readiness_json(found: Readiness, past: Past) -> dict[str, Any]:
+    """Return whether a runbook is ready, as JSON."""
     runs = {one.run: one for one in past}
     drills = [_run_json(runs[id_]) for id_ in found.drills]
     damaged = [asdict(one) for one in past.damaged]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from migverify.cli.console import examples, raw_stream, say, visible
+from migverify.cli.console import examples, json_text, raw_stream, say, visible
 from migverify.cli.runbook_room import (
     DEFAULT_ROOM,
     HeadsOption,
@@ -24,6 +24,7 @@ from migverify.cli.runbook_room import (
     suffix_of,
 )
 from migverify.errors import ExitCode, UsageError
+from migverify.model import NextStep
 from migverify.runbook.page.view_clock import clock_words, utc_words
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class _Screen:
         gone = seen.executor.why if seen.executor.state == "gone" else ""
         todo = pending_actions(status, self._record.now(), self._suffix, gone=gone)
         if self._json:
-            typer.echo(json.dumps(_as_json(seen, todo, self._step), ensure_ascii=False))
+            typer.echo(_json_line(seen, todo, self._step))
         else:
             lines = [*(_step_lines(seen, self._step) if self._step is not None else _lines(seen, todo))]
             lines += [f"approvals of {one.name} are signed by {fingerprint(one.ssh_key)}"
@@ -142,6 +143,13 @@ def _on_one_line(line: str) -> str:
     """Return a line whose text cannot pass for more than one; a heading begins with an empty line of its own."""
     heading = line.startswith("\n")
     return ("\n" if heading else "") + visible(line[heading:], lines=False)
+
+
+def _json_line(seen: View, todo: tuple[PendingAction, ...], step: str | None) -> str:
+    document = _as_json(seen, todo, step)
+    if step is not None:
+        return json.dumps(document, ensure_ascii=False)
+    return json_text(document, (NextStep(one.command, f"{one.who}: {one.what}") for one in todo if one.command))
 
 
 def _as_json(seen: View, todo: tuple[PendingAction, ...], step: str | None) -> dict[str, Any]:
@@ -313,7 +321,7 @@ def verify_journal(
     """
     document = _verified(run, runs, heads, keys)
     if as_json:
-        typer.echo(json.dumps(document, ensure_ascii=False))
+        typer.echo(json_text(document))
     else:
         for problem in document["problems"]:
             typer.echo(f"{'' if problem['fatal'] else 'warning: '}line {problem['line']}: {problem['what']}")

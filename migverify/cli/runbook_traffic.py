@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import examples, say
+from migverify.cli.console import examples, json_text, say
 from migverify.errors import ExitCode, MigverifyError, UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def show(traffic: TrafficFile, as_json: JsonOption = False) -> None:
     if as_json:
         content = {"traffic": loaded.id, "share": share, "verdict": verdict, "text": text, "instances": state.as_json(),
                 "measured": counts}  # fmt: skip
-        typer.echo(json.dumps(content, indent=2))
+        typer.echo(json_text(content, indent=2))
     else:
         for name in state.written:
             typer.echo(f"{name}: configured {state.written[name]}, served {state.served[name]}")

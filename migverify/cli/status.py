@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from migverify.cli.commands import add
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, examples, say, visible
+from migverify.cli.console import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    JsonOption,
+    StoreOption,
+    examples,
+    json_text,
+    say,
+    visible,
+)
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption, room_of
 from migverify.errors import ConfigError, MigverifyError, StoreError
-from migverify.model import StoredKind
+from migverify.model import NextStep, StoredKind, Verdict
 
 if TYPE_CHECKING:
     from migverify.model import RunInfo
@@ -42,24 +51,29 @@ def status(
     Reads the store, the ledgers of watches and the folder of runbook runs only, so it works while runs go on. Exit 0,
     also when a run failed.
     """
-    from migverify.cli.report import open_run_store
-
-    lines: Iterator[str]
-    if run is not None:
-        with closing(open_run_store(store, config)) as opened:
-            found = _one(opened, run)
-        lines = (f"{name:<14} {value}" for name, value in found.items())
-    else:
-        found = {
-            "runs": list(_runs(store, config, limit)), "directions": _directions(store, config),
-            "runbooks": list(_runbook_runs(runs, limit)),
-        }  # fmt: skip
-        lines = _overview(found)
+    found = overview(store, config, runs, limit) if run is None else run_overview(store, config, run)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(json.dumps(found, ensure_ascii=False) if run is None else json_text(found, run_steps(found)))
         return
+    lines = _overview(found) if run is None else (f"{name:<14} {value}" for name, value in found.items())
     for line in lines:
         typer.echo(line)
+
+
+def overview(store: str | None, config: Path, room: str, limit: int, *, create: bool = True) -> dict[str, Any]:
+    """Return the newest runs, the watches of both directions and the newest runbook runs, as JSON."""
+    return {
+        "runs": list(_runs(store, config, limit, create=create)),
+        "directions": _directions(store, config, create=create), "runbooks": list(_runbook_runs(room, limit)),
+    }  # fmt: skip
+
+
+def run_overview(store: str | None, config: Path, run: str, *, create: bool = True) -> dict[str, Any]:
+    """Return how far a run is, as JSON."""
+    from migverify.cli.report import open_run_store
+
+    with closing(open_run_store(store, config, create=create)) as opened:
+        return _one(opened, run)
 
 
 def _one(store: ResultStore, run: str) -> dict[str, Any]:
@@ -71,6 +85,12 @@ def _one(store: ResultStore, run: str) -> dict[str, Any]:
     return _row(info)
 
 
+def run_steps(found: dict[str, Any]) -> Iterator[NextStep]:
+    """Yield the command that shows more of a run, unless all of it matches."""
+    if found["verdict"] != Verdict.MATCH:
+        yield NextStep(f"migverify report {found['run_id']}", "why the verdict is as it is, and what to do")
+
+
 def _row(info: RunInfo) -> dict[str, Any]:
     return {
         "run_id": info.run_id, "kind": info.kind.value, "verdict": info.verdict.value,
@@ -79,17 +99,17 @@ def _row(info: RunInfo) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _runs(url: str | None, config: Path, limit: int) -> Iterator[dict[str, Any]]:
+def _runs(url: str | None, config: Path, limit: int, *, create: bool) -> Iterator[dict[str, Any]]:
     from migverify.cli.report import open_run_store
 
     if url is None and not config.exists():
         say(f"no runs are listed: there is no {config}")
         return
-    with closing(open_run_store(url, config)) as opened:
+    with closing(open_run_store(url, config, create=create)) as opened:
         yield from (_row(info) for info in opened.runs(limit))
 
 
-def _directions(url: str | None, config: Path) -> dict[str, Any] | None:
+def _directions(url: str | None, config: Path, *, create: bool) -> dict[str, Any] | None:
     """Return the newest watches of both directions of the configuration; None where it has none, or is not there."""
     if not config.exists():
         return None
@@ -101,7 +121,7 @@ def _directions(url: str | None, config: Path) -> dict[str, Any] | None:
     from migverify.watch.ledger import ledger_folder
 
     loaded = load_config(config)
-    with closing(open_run_store(url, config)) as opened:
+    with closing(open_run_store(url, config, create=create)) as opened:
         found = both_directions(loaded, comparison_digest(loaded), opened, ledger_folder(loaded))
     return None if found is None else directions_as_dict(found)
 

@@ -22,6 +22,7 @@ from migverify.cli.console import (
     StoreOption,
     TablesOption,
     command_line,
+    completed_report,
     examples,
     say,
     visible,
@@ -123,9 +124,9 @@ def verify(
             )
         finally:
             line.clear()
-        data = read_report(opened, run_id, ReportOptions(values=loaded.report.values))
+        data = completed_report(read_report(opened, run_id, ReportOptions(values=loaded.report.values)))
     typer.echo(
-        json.dumps(data.document, ensure_ascii=False)
+        json.dumps(data.json_document, ensure_ascii=False)
         if as_json
         else render(data, Format.TEXT, color=sys.stdout.isatty()),
         nl=as_json,

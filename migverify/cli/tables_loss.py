@@ -17,6 +17,7 @@ from migverify.cli.console import (
     JsonOption,
     StoreOption,
     examples,
+    json_text,
     visible,
 )
 from migverify.errors import UsageError
@@ -63,7 +64,7 @@ def loss(
     rows would be lost; 3 not known (the watch is not alive, the changefeed was not read far enough or there is none, a
     table is not comparable now).
     """
-    from migverify.cli.loss_view import loss_as_dict, loss_as_text
+    from migverify.cli.loss_view import loss_as_dict, loss_as_text, loss_steps
     from migverify.cli.report import open_run_store
     from migverify.db.pool import SessionPool
     from migverify.tables.loss import find_loss, reverse_run
@@ -93,7 +94,7 @@ def loss(
         rows = list(_lines(found, lost, limit))
     document = loss_as_dict(found, amounts, rows, scripts)
     if as_json:
-        typer.echo(json.dumps(document, ensure_ascii=False))
+        typer.echo(json_text(document, loss_steps(document)))
     else:
         for line in loss_as_text(document):
             typer.echo(visible(line, lines=False))
@@ -119,7 +120,7 @@ def armed(
 
     Exit 0 a rollback is armed, 1 something is between the two watches, 3 not known.
     """
-    from migverify.cli.loss_view import armed_as_dict, armed_as_text
+    from migverify.cli.loss_view import armed_as_dict, armed_as_text, armed_steps
     from migverify.cli.report import open_run_store
     from migverify.db.pool import SessionPool
     from migverify.tables.armed import ask_armed, forward_run
@@ -139,7 +140,7 @@ def armed(
         found = ask_armed(prepared, loaded, secrets, opened, before, reverse, ledger, pool, max_unread)
     document = armed_as_dict(found, max_unread)
     if as_json:
-        typer.echo(json.dumps(document, ensure_ascii=False))
+        typer.echo(json_text(document, armed_steps(document)))
     else:
         for line in armed_as_text(document):
             typer.echo(visible(line, lines=False))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from migverify.cli.console import raw_stream, say, visible
+from migverify.cli.console import completed, raw_stream, say, visible
 from migverify.errors import ExitCode, UsageError
 from migverify.files import write_whole
 
@@ -44,7 +44,7 @@ class WatchOutput:
 
         self._publish(prometheus_text(status))
         if self._json and not status.final:
-            typer.echo(json_line(status))
+            typer.echo(json_line(status, completed))
         elif self._screen is not None:
             self._screen.update(_table(status))
         elif not (self._json or self._quiet or status.final):
@@ -62,7 +62,7 @@ class WatchOutput:
         """Print the last status and exit by its verdict; 130 for a watch that was stopped."""
         from migverify.watch.status import final_text, json_line
 
-        typer.echo(json_line(status) if self._json else final_text(status))
+        typer.echo(json_line(status, completed) if self._json else final_text(status))
         raise typer.Exit(int(ExitCode.INTERRUPTED if self.stopped.is_set() else status.verdict.exit_code))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +17,7 @@ from migverify.cli.console import (
     StoreOption,
     command_line,
     examples,
+    json_text,
     say,
 )
 
@@ -71,7 +71,10 @@ def anomalies(
                 seconds=time.monotonic() - began,
             )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps({**({"run_id": run_id} if run_id else {}), **compared.as_json()}))
+        from migverify.report.anomalies import anomalies_steps
+
+        body = {**({"run_id": run_id} if run_id else {}), **compared.as_json()}
+        typer.echo(json_text(body, anomalies_steps(run_id) if run_id else ()))
     else:
         typer.echo("\n".join(_text(compared)))
         if usable < 100 * LEAST_USABLE:

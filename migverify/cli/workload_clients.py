@@ -21,6 +21,7 @@ from migverify.cli.console import (
     StoreOption,
     command_line,
     examples,
+    json_text,
     say,
 )
 from migverify.errors import UsageError
@@ -172,8 +173,7 @@ def _run(
         verdict = keep_totals(store, run_id, results, left)
         store.finish_run(run_id, verdict, {"seconds": time.time() - started, "reasons": []})
     if output.as_json:
-        body = {"run": run_id, **results_as_json(results, left, ready.facts)}
-        typer.echo(json.dumps(body, ensure_ascii=False))
+        typer.echo(json_text({"run": run_id, **results_as_json(results, left, ready.facts)}))
     else:
         typer.echo(_text(results, left, verdict), nl=False)
     return verdict

@@ -19,6 +19,7 @@ from migverify.cli.console import (
     JsonOption,
     StoreOption,
     command_line,
+    completed_report,
     examples,
     say,
 )
@@ -112,7 +113,7 @@ def plans(
         line.clear()
         verdict = plans_verdict(found)
         finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began, digests=len(found))
-        data = read_report(opened, run_id)
+        data = completed_report(read_report(opened, run_id))
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)
     raise typer.Exit(int(data.exit_code))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, StoreOption, examples, json_text, say
 from migverify.cli.workload_clone import proved_clone
 from migverify.errors import ConfigError, UsageError
 
@@ -185,7 +185,7 @@ def _end(
             "run": run_id, "verdict": answer.value, "reasons": reasons, "source_not_asked": why_not,
             "results": [result.as_json() for result in found],
         }  # fmt: skip
-        typer.echo(json.dumps(body, ensure_ascii=False))
+        typer.echo(json_text(body))
     else:
         states = [result.state.value for result in found]
         counts = [f"{states.count(state)} {words}" for state, words in _COUNTED.items() if state in states]

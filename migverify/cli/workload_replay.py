@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, AssumeDatabaseOption, ConfigOption, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, AssumeDatabaseOption, ConfigOption, completed_report, examples, say
 from migverify.cli.progress import LiveLine
 from migverify.errors import ExitCode, UsageError
 
@@ -232,7 +232,7 @@ def _run(
             files = " ".join(histories(setup, opened, run_id, folder))
             files += "" if setup.config.path == DEFAULT_CONFIG else f" --config {shlex.quote(str(setup.config.path))}"
             say(f"compare what both sides permitted: migverify workload anomalies {files}")
-        data = read_report(opened, run_id, ReportOptions(values=setup.config.report.values))
+        data = completed_report(read_report(opened, run_id, ReportOptions(values=setup.config.report.values)))
         if not quiet:
             _say_lag(result.counters.lag_most, result.counters.forced)
     typer.echo(render(data, Format.JSON if as_json else Format.TEXT, color=sys.stdout.isatty()), nl=False)

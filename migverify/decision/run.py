@@ -50,7 +50,13 @@ def rules_of(config: Config) -> DecisionRules:
 
 
 def decide_now(
-    config: Config, store: ResultStore, capture: Path | None = None, *, now: float | None = None, options: str = ""
+    config: Config,
+    store: ResultStore,
+    capture: Path | None = None,
+    *,
+    now: float | None = None,
+    options: str = "",
+    offline: str = "",
 ) -> Decision:
     """Read servers, capture and store, and decide.
 
@@ -60,6 +66,8 @@ def decide_now(
         The capture of the service; default: that of the configuration.
     options
         What commands of remedies need to find the configuration.
+    offline
+        Why the servers are not asked; empty: they are. What is there now is not known then.
 
     Raises
     ------
@@ -73,7 +81,7 @@ def decide_now(
     if folder is None:
         raise UsageError("which capture is the service's is not known",
                          hint="Name its folder, or write it under decision.capture in migverify.yaml.")  # fmt: skip
-    service, unread = _service(config, folder)
+    service, unread = (None, offline) if offline else _service(config, folder)
     reading = EvidenceReading(
         store, service, rules_of(config), str(folder), _waivers(config), config.decision.clients,
         config.decision.scenarios, options, config.workload.folder,

@@ -9,6 +9,7 @@ from typing import Any
 from migverify.exposition import VERDICTS, Metric, number, page
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult, worst
 from migverify.guards.watch import AnswerChange, GuardsStatus
+from migverify.model import NextStep, Verdict
 
 _ORDER = (AnswerState.FAIL, AnswerState.INCONCLUSIVE, AnswerState.WARN, AnswerState.PASS)
 
@@ -92,6 +93,13 @@ def status_as_json(status: GuardsStatus, run_id: str) -> dict[str, Any]:
             for c in status.changes
         ],
     }  # fmt: skip
+
+
+def guard_steps(verdict: Verdict, run_id: str) -> tuple[NextStep, ...]:
+    """Return the command that a run of guards with this verdict asks for."""
+    if verdict is Verdict.MATCH:
+        return ()
+    return (NextStep(f"migverify report {run_id} -o guards.html", "every answer, why it matters and what to do"),)
 
 
 _STATES = {AnswerState.PASS: "0", AnswerState.FAIL: "1", AnswerState.WARN: "2", AnswerState.INCONCLUSIVE: "3"}

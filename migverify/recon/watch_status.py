@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from migverify.exposition import VERDICTS, Metric, number
-from migverify.model import Verdict
+from migverify.model import NextStep, Verdict
 from migverify.recon.model import Class, Severity
 from migverify.recon.watch_rule import RuleWatch
 from migverify.recon.watch_state import WindowPhase
@@ -146,9 +146,9 @@ class RulesStatus(WatchStatus):
             said.insert(1, f"all matched up to {through} UTC")
         return "; ".join(said)
 
-    def closing(self) -> Iterator[str]:
+    def next_steps(self) -> Iterator[NextStep]:
         """Yield the command that shows the findings."""
-        yield f"migverify report {self.run_id} shows the findings"
+        yield NextStep(f"migverify report {self.run_id}", "shows the findings")
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the gauges of rules and sources."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from migverify.exposition import Metric, number
-from migverify.model import RunInfo, Verdict
+from migverify.model import NextStep, RunInfo, Verdict
 from migverify.report.figures import amount, utc
 from migverify.report.model import (
     Fact,
@@ -59,8 +59,13 @@ def anomalies_report(store: ResultStore, info: RunInfo) -> Report:
             "reasons": list(reasons), "anomalies": [dict(one.body) for one in found], **sides,
         },
         private=True,
-        next_steps=(Fact(f"migverify report {run.run_id} -o anomalies.html", "the whole report as a page"),),
+        next_steps=anomalies_steps(run.run_id),
     )  # fmt: skip
+
+
+def anomalies_steps(run_id: str) -> tuple[NextStep, ...]:
+    """Return the command that shows all of a run."""
+    return (NextStep(f"migverify report {run_id} -o anomalies.html", "the whole report as a page"),)
 
 
 def _verdict(

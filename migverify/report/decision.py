@@ -18,6 +18,7 @@ from migverify.decision.model import (
     Standing,
 )
 from migverify.exposition import Metric, number
+from migverify.model import NextStep
 from migverify.report.figures import amount, plural, utc
 from migverify.report.model import (
     Audience,
@@ -237,7 +238,7 @@ def _metrics(decision: Decision) -> Iterator[Metric]:
     yield Metric("migverify_decision_timestamp_seconds", "When it was decided.", [({}, number(decision.now))])
 
 
-def _steps(decision: Decision) -> Iterator[Fact]:
+def _steps(decision: Decision) -> Iterator[NextStep]:
     """Yield commands that give what is missing, each once."""
     seen: dict[str, str] = {}
     for one in decision.reasons:
@@ -245,4 +246,4 @@ def _steps(decision: Decision) -> Iterator[Fact]:
         if remedy.startswith("migverify "):
             seen.setdefault(remedy, one.part.words)
     for remedy, words in list(seen.items())[:WORST]:
-        yield Fact(remedy, words)
+        yield NextStep(remedy, words)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from migverify.guards.keep import answers, body, guards_of
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
-from migverify.guards.text import answer_lines, guard_metrics, results_as_json
+from migverify.guards.text import answer_lines, guard_metrics, guard_steps, results_as_json
 from migverify.model import RunInfo, Verdict
 from migverify.report.figures import duration
 from migverify.report.model import (
@@ -79,6 +79,7 @@ def read_guard_report(store: ResultStore, info: RunInfo) -> Report:
                Tile(duration(facts.seconds), "time")),
         cards=facts.cards(), sections=tuple(_section(result) for result in results),
         cases=tuple(cases), metrics=tuple(guard_metrics(results, info.finished or info.started)), document=document,
+        next_steps=guard_steps(verdict, info.run_id),
     )  # fmt: skip
 
 

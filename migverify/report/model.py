@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from migverify.errors import ExitCode
 from migverify.exposition import Metric
-from migverify.model import Verdict
+from migverify.model import NextStep, Verdict, judged_document
 from migverify.report.marks import Clip
 
 URGENCY = (Verdict.MISMATCH, Verdict.INCONCLUSIVE, Verdict.MATCH)
@@ -317,7 +317,7 @@ class Report:
     remedies
         What to do about each of the reasons, in their order; empty where that is elsewhere.
     next_steps
-        Commands that a reader needs next, with what each does; a terminal shows them last.
+        Commands that a reader needs next; a terminal shows them last, and the JSON has them.
     refresh_seconds
         After how long the page loads itself anew, 0 for never.
     """
@@ -341,13 +341,18 @@ class Report:
     metrics: tuple[Metric, ...] = ()
     document: Mapping[str, Any] = field(default_factory=dict)
     private: bool = False
-    next_steps: tuple[Fact, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
     refresh_seconds: int = 0
 
     @property
     def exit_code(self) -> ExitCode:
         """The exit code of its verdict."""
         return self.verdict.exit_code
+
+    @property
+    def json_document(self) -> dict[str, Any]:
+        """What ``--json`` prints."""
+        return judged_document(self.document, self.next_steps)
 
     @property
     def reasons_with_remedies(self) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from migverify.exposition import Metric, number
-from migverify.model import RunInfo, Verdict
+from migverify.model import NextStep, RunInfo, Verdict
 from migverify.report.figures import amount, plural, utc
 from migverify.report.model import (
     Block,
@@ -73,7 +73,7 @@ def plans_report(store: ResultStore, info: RunInfo) -> Report:
             "digests": [plans_as_json(one) for one in digests],
         },
         private=True,
-        next_steps=(Fact(f"migverify report {run.run_id} -o plans.html", "the whole report as a page"),),
+        next_steps=(NextStep(f"migverify report {run.run_id} -o plans.html", "the whole report as a page"),),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from migverify.exposition import Metric, number
-from migverify.model import DiffKind, RunInfo, StoredKind, Verdict
+from migverify.model import DiffKind, NextStep, RunInfo, StoredKind, Verdict
 from migverify.report.coverage import ChunkTimeline, ReadCoverage
 from migverify.report.figures import amount, duration, plural
 from migverify.report.model import Fact, Report, ReportOptions, Tile, tone_of, verdict_counts
@@ -121,18 +121,20 @@ def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions)
     )  # fmt: skip
 
 
-def _next_steps(run: RunFacts, tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> Iterator[Fact]:
+def _next_steps(run: RunFacts, tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> Iterator[NextStep]:
     """Yield the commands that the verdict asks for."""
     if tables and run.verdict is not Verdict.MATCH:
         if any(table.row_diffs for table in tables):
-            yield Fact(f"migverify tables diff {run.run_id}", "keys and columns that differ")
-            yield Fact(f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed")
+            yield NextStep(f"migverify tables diff {run.run_id}", "keys and columns that differ")
+            yield NextStep(
+                f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
+            )
         again = "--resume" if run.finished is None else "--recheck"
         unequal = any(table.result.verdict is not Verdict.MATCH for table in tables)
         if unequal or run.finished is None:
-            yield Fact(f"migverify tables verify {again} {run.run_id}", "read again what was not equal")
+            yield NextStep(f"migverify tables verify {again} {run.run_id}", "read again what was not equal")
     if tables or rules:
-        yield Fact(f"migverify report {run.run_id} -o report.html", "the whole report as a page")
+        yield NextStep(f"migverify report {run.run_id} -o report.html", "the whole report as a page")
 
 
 def _counted(noun: str, counts: dict[Verdict, int]) -> Metric:

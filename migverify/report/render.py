@@ -45,7 +45,7 @@ def render(report: Report, form: Format, *, color: bool = False) -> str:
             return render_text(report, color=color)
         case Format.JSON:
             # ASCII: a control, bidi or lone surrogate character in a name cannot break a terminal or a reader.
-            return json.dumps(report.document, indent=2, allow_nan=False) + "\n"
+            return json.dumps(report.json_document, indent=2, allow_nan=False) + "\n"
         case Format.JUNIT:
             from migverify.report.junit import render_junit
 

@@ -59,7 +59,7 @@ class _Text:
             lines += self._section(section)
         if report.next_steps:
             lines += ["", self._paint("Next", "title")]
-            lines += [f"  {visible(step.name)}  # {visible(step.value)}" for step in report.next_steps]
+            lines += [f"  {visible(step.command)}  # {visible(step.reason)}" for step in report.next_steps]
         if len(lines) > _REPEAT_VERDICT:
             lines += ["", f"{verdict}  {visible(report.subject)}"]  # the first line has scrolled away
         return lines

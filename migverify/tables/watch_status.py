@@ -14,7 +14,7 @@ from typing import ClassVar
 from migverify.changes.positions import parse_position, shown_timestamp, tso_time
 from migverify.exposition import VERDICTS, Metric
 from migverify.exposition import number as sample_value
-from migverify.model import NotCovered, TableResult, Verdict
+from migverify.model import NextStep, NotCovered, TableResult, Verdict
 from migverify.tables.outcome import pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import plan_digest
 from migverify.tables.sweep import Sweep, SweepStatus, sweep_blind_spots, sweep_gaps, sweep_status
@@ -191,13 +191,18 @@ class TablesStatus(WatchStatus):
         """Return which rows the verdict is about."""
         return self.covers
 
+    def next_steps(self) -> Iterator[NextStep]:
+        """Yield the command that shows the diverged rows."""
+        if any(t.diverged for t in self.tables):
+            yield NextStep(f"migverify tables diff {self.run_id}", "lists the diverged rows")
+
     def closing(self) -> Iterator[str]:
         """Yield what restricts the verdict, and the command that shows the diverged rows."""
         yield from self.findings
         if self.old_side is not None:
             yield from self.old_side.lines()
-        if any(t.diverged for t in self.tables):
-            yield f"migverify tables diff {self.run_id} lists the diverged rows"
+        # Not `super()`: slots make the class anew, and it would mean the first one.
+        yield from WatchStatus.closing(self)
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the gauges of streams and tables."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
 from migverify.exposition import VERDICTS, Metric, number, page
-from migverify.model import Verdict
+from migverify.model import NextStep, Verdict, judged_document
 
+Complete = Callable[[NextStep], NextStep]
 MOST_PARTS = 30
 """Parts of a status that a screen shows."""
 MOST_LINES = 3
@@ -82,9 +83,13 @@ class WatchStatus(ABC):
     def metrics(self) -> Iterator[Metric]:
         """Yield the gauges of its parts and sources."""
 
-    @abstractmethod
+    def next_steps(self) -> Iterator[NextStep]:
+        """Yield the commands that show more."""
+        yield from ()
+
     def closing(self) -> Iterator[str]:
-        """Yield the last lines of the last status: which command shows more."""
+        """Yield the last lines of the last status: what restricts it, and which command shows more."""
+        yield from (f"{step.command} {step.reason}" for step in self.next_steps())
 
     def covered(self) -> str:
         """Return what the verdict is about, empty where the parts say it."""
@@ -95,9 +100,9 @@ class WatchStatus(ABC):
         return asdict(self)
 
 
-def json_line(status: WatchStatus) -> str:
-    """Return the status as one JSON object."""
-    return json.dumps(status.as_dict(), ensure_ascii=False)
+def json_line(status: WatchStatus, complete: Complete = lambda step: step) -> str:
+    """Return the status as one JSON object; ``complete`` adds the options of the watch to a command."""
+    return json.dumps(judged_document(status.as_dict(), map(complete, status.next_steps())), ensure_ascii=False)
 
 
 def lines(status: WatchStatus) -> Iterator[str]:

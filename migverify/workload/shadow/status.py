@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import ClassVar
 
 from migverify.exposition import VERDICTS, Metric, number
-from migverify.model import Verdict
+from migverify.model import NextStep, Verdict
 from migverify.watch.status import WatchStatus
 from migverify.workload.replay.verdict import INDETERMINATE_SHARE, MatchRequirements
 from migverify.workload.shadow.book import DigestHour, HourCounts, ShadowBook
@@ -125,9 +125,9 @@ class ShadowStatus(WatchStatus):
             f" {self.pending:,} asked again; {self.lag:.1f} s behind the log{behind}; {self.rate:,.0f}/s"
         )
 
-    def closing(self) -> Iterator[str]:
+    def next_steps(self) -> Iterator[NextStep]:
         """Yield the command that shows more."""
-        yield f"migverify report {self.run_id} shows the digests and examples"
+        yield NextStep(f"migverify report {self.run_id}", "shows the digests and examples")
 
     def metrics(self) -> Iterator[Metric]:
         """Yield the gauges."""

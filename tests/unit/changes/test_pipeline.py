@@ -46,6 +46,7 @@ from migverify.changes.positions import tso_position
 from migverify.cli.changes_pipeline import render_json, render_text
 from migverify.errors import UsageError
 from migverify.model import Verdict
+from tests.json_outputs import problems
 
 NOW = 1_000_000.0
 BATCHED = TransactionSizes(10, 100, (0, 10, 0, 0, 0), 10)
@@ -160,6 +161,7 @@ def test_text_and_json_say_the_same() -> None:
     assert "complete up to 1970-01-12 13:46:35+00:00 (TSO " in text
     assert "d.t" in text
     document = json.loads(render_json(report))
+    problems("changes-audit-pipeline", document)
     assert document["verdict"] == "MISMATCH"
     by_name = {finding["name"]: finding for finding in document["findings"]}
     assert by_name["out of order"] == {

@@ -53,7 +53,7 @@ CONNECTING = {
 
 FILES_ONLY = {
     "config", "config --schema", "config --keys", "config --waivers", "workload capture", "workload capture --quality",
-    "workload digest", "workload anomalies", "runbook readiness --dr", "runbook traffic init",
+    "workload digest", "workload anomalies", "runbook readiness --dr", "runbook traffic init", "mcp",
 }  # fmt: skip
 
 BY_A_RUNBOOK = {

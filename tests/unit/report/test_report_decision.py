@@ -173,4 +173,4 @@ def test_logs_alone_never_show_that_there_is_no_conflict(store: ResultStore) -> 
 def test_the_decision_of_a_store_without_runs_is_not_known(store: ResultStore) -> None:
     data = page(store)
     assert (data.word, int(data.exit_code)) == (Standing.NOT_KNOWN.value, 3)
-    assert data.next_steps[0].name == "migverify workload replay captures/peak"
+    assert data.next_steps[0].command == "migverify workload replay captures/peak"

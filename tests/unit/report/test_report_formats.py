@@ -97,7 +97,7 @@ def test_every_form_can_be_written_with_hostile_names(form: Format, tmp_path: Pa
 
 def test_json_has_exactly_the_agreed_keys() -> None:
     run = json.loads(render(data_of("mismatch"), Format.JSON))
-    assert list(run) == ["run_id", "verdict", "exit_code", "seconds", "tables"]
+    assert list(run) == ["run_id", "verdict", "exit_code", "seconds", "tables", "schema_version", "next_steps"]
     assert (run["verdict"], run["exit_code"], run["seconds"]) == ("MISMATCH", 1, 75.25)
     accounts = run["tables"][0]
     agreed = {

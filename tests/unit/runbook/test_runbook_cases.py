@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from migverify.cli import runbook_cases
 from migverify.errors import ConfigError, MigverifyError, UsageError
 from migverify.runbook.definition.load import case_files
+from tests.json_outputs import compare_with_schema
 from tests.unit.runbook.test_runbook_history import case_run
 from tests.unit.runbook_past import NOW
 from tests.unit.runbook_places import data_of, rewrite
@@ -42,6 +43,7 @@ def ask(folder: Path, *more: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, [str(folder), "--runs", str(folder.parent / "runs"), *more])
     if isinstance(done.exception, MigverifyError):
         raise done.exception
+    compare_with_schema(["runbook", "readiness", "--dr", *more], done.stdout)
     return done.exit_code, done.output
 
 

@@ -19,6 +19,7 @@ from migverify.runbook.model import Failure, Times
 from migverify.runbook.record.heads import Head, head_text
 from migverify.runbook.record.run_store import RunStore
 from migverify.runbook.run import machine
+from tests.json_outputs import compare_with_schema
 from tests.unit.runbook_past import NOW, SCHEMA, Drill, clean, edited, only
 from tests.unit.runbook_places import data_of, rewrite
 from tests.unit.runbook_runs import ALICE, replace, runbook, step
@@ -119,7 +120,10 @@ def test_what_cannot_be_compared_is_refused(room: Path) -> None:
 
 
 def invoke(*arguments: str) -> Any:
-    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+    done = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200"})
+    if done.exception is None or isinstance(done.exception, SystemExit):
+        compare_with_schema(["runbook", *arguments], done.stdout)
+    return done
 
 
 def refused(*arguments: str) -> MigverifyError:

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from migverify.codec import encode
-from migverify.errors import StoreError, UsageError
+from migverify.errors import CONTRACT_VERSION, StoreError, UsageError
 from migverify.guards.capacity_speed import last_replay
 from migverify.guards.keep import answers, body, earlier
 from migverify.guards.schema_keep import EarlierRuns, newest_snapshot
@@ -78,8 +78,10 @@ def contents(store: ResultStore) -> dict[str, Any]:
 
 
 def document(store: ResultStore, run: str) -> dict[str, Any]:
-    """The report of a run as JSON; that a replay's digests have their quantiles with intervals is new."""
+    """The report of a run as JSON; new are version and next commands, and of a replay's digests their quantiles."""
     found = json.loads(render(read_report(store, run, ReportOptions(values=True, whole=True)), Format.JSON))
+    assert found.pop("schema_version") == CONTRACT_VERSION
+    assert isinstance(found.pop("next_steps"), list)
     for digest in found.get("digests", ()) if found.get("kind") == "replay" else ():
         assert digest.pop("latency_quantiles")
     return dict(found)
