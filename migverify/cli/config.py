@@ -31,7 +31,7 @@ _EPILOG = examples(
 
 
 class SchemaName(StrEnum):
-    """A file that people write, by the name of its JSON schema."""
+    """A file that people write, or the JSON of a command, by the name of its schema."""
 
     MIGVERIFY = "migverify"
     RECON = "recon"
@@ -39,6 +39,8 @@ class SchemaName(StrEnum):
     TRAFFIC = "traffic"
     WAIVERS = "waivers"
     DRIFT = "drift"
+    FLEET = "fleet"
+    FLEET_STATUS = "fleet-status"
 
 
 class KeysName(StrEnum):
@@ -112,7 +114,7 @@ def _open_certificates(loaded: Config) -> None:
 
 
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which file.")]) -> None:
-    """Print the JSON schema of a file that people write, for editors that complete and check it."""
+    """Print the JSON schema of a file that people write, for editors, or of what a command prints as JSON."""
     if name in (SchemaName.MIGVERIFY, SchemaName.RECON):
         from migverify.config.reference import json_schema_text
 

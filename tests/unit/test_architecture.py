@@ -23,14 +23,16 @@ LEVELS = {
     "decision": 8,
     "report": 9, "spark": 9,
     "runbook": 10,
-    "cli": 11, "__main__": 12,
+    "fleet": 11,
+    "cli": 12, "__main__": 13,
 }  # fmt: skip
 
 HEAVY = {
     "pyspark": {"spark"}, "pyarrow": {"recon", "spark", "workload"}, "duckdb": {"recon"},
     "pandas": {"spark"},
     "sqlalchemy": {"store"},
-    "jinja2": {"report"}, "pydantic": {"config", "guards", "recon", "runbook", "workload", "cli"}, "typer": {"cli"},
+    "jinja2": {"report"}, "typer": {"cli"},
+    "pydantic": {"config", "fleet", "guards", "recon", "runbook", "workload", "cli"},
     "sqlglot": {"recon", "sql", "workload"},
     "pymysql": {"changes", "db", "store"}, "pymysqlreplication": set(),
     "zstandard": {"changes"}, "fsspec": {"changes"}, "confluent_kafka": {"changes", "spark"},

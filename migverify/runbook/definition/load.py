@@ -67,6 +67,21 @@ def load_runbook(path: Path, parameters: Mapping[str, str], environment: str) ->
     return reading.runbook
 
 
+def step_shapes(path: Path, runbook: Runbook) -> dict[str, str]:
+    """Return a hash of each step as the file has it, by its id: no parameter is filled in.
+
+    Steps of two instances of one template are equal by it, and so are their durations.
+
+    Raises ConfigError: as ``load_runbook``.
+    """
+    data: Any = read_source(path).document.data
+    return {
+        step.id: step_sha(raw, phase.id, step.needs, step.scripts)
+        for phase, part in zip(runbook.phases, data["phases"], strict=True)
+        for step, raw in zip(phase.steps, part["steps"], strict=True)
+    }
+
+
 def read_runbook(path: Path, parameters: Mapping[str, str], environment: str) -> Reading:
     """Read a runbook for ``lint``: what is wrong with keys and parameters comes as findings.
 
@@ -249,4 +264,5 @@ def case_files(folder: Path) -> dict[str, CaseFile]:
     return found
 
 
-__all__ = ["CaseFile", "Reading", "case_files", "case_priorities", "known_cases", "load_runbook", "read_runbook"]
+__all__ = ["CaseFile", "Reading", "case_files", "case_priorities", "known_cases", "load_runbook", "read_runbook",
+           "step_shapes"]  # fmt: skip

@@ -1,0 +1,167 @@
+"""``migverify fleet``: many services at once: status, board, verify."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from migverify.cli.commands import add
+from migverify.cli.console import JsonOption, examples, say
+from migverify.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from migverify.fleet.definition import Fleet, FleetService
+
+app = typer.Typer(no_args_is_help=True, help="Many services at once: who may cut over tonight, and why not.")
+
+STATUS_EPILOG = examples(
+    "migverify fleet status", "migverify fleet status --wave first",
+    "migverify fleet status --json | jq -r '.services[] | [.service, .standing, .sentence] | @tsv'",
+)  # fmt: skip
+BOARD_EPILOG = examples(
+    "migverify fleet board -o fleet.html", "migverify fleet board --listen 127.0.0.1:8770",
+    "migverify fleet board --listen 0.0.0.0:8770 --every 60   # for the wall screen of a trusted network",
+)  # fmt: skip
+
+FleetOption = Annotated[
+    Path,
+    typer.Option("--fleet", envvar="MIGVERIFY_FLEET", show_envvar=True, metavar="FILE", help="The fleet file."),
+]
+DEFAULT_FLEET = Path("fleet.yaml")
+ServicesOption = Annotated[
+    list[str] | None, typer.Option("--service", "-s", metavar="NAME", help="Only this service; repeatable.")
+]
+WavesOption = Annotated[
+    list[str] | None, typer.Option("--wave", "-w", metavar="NAME", help="Only services of this wave; repeatable.")
+]
+
+
+def status(
+    fleet: FleetOption = DEFAULT_FLEET,
+    service: ServicesOption = None,
+    wave: WavesOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say of each service whether it is provably ready to cut over, and why it is not, in one sentence.
+
+    Reads stores, ledgers and journals; no server of the migration is asked. Exit 0: all are ready or cut over, 1: one
+    is not ready or a wave does not fit into its window, 3: not known.
+    """
+    from migverify.fleet.board import fleet_report, read_state
+    from migverify.fleet.definition import load_fleet
+    from migverify.report.render import Format, render
+
+    loaded = load_fleet(fleet)
+    report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
+    if as_json:
+        typer.echo(json.dumps(report.document, ensure_ascii=False))
+    else:
+        typer.echo(render(report, Format.TEXT, color=sys.stdout.isatty()), nl=False)
+    raise typer.Exit(int(report.exit_code))
+
+
+def board(
+    fleet: FleetOption = DEFAULT_FLEET,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write the board once: .html, .json, .prom, .xml or text."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option("--listen", metavar="HOST:PORT", help="Serve it live, with /metrics and /fleet.json."),
+    ] = None,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=1, help="With --listen: read all anew so often.")
+    ] = 30.0,
+    service: ServicesOption = None,
+    wave: WavesOption = None,
+) -> None:
+    """Show every service on one page that needs nothing from elsewhere: in a file, or live. It can only be read.
+
+    With --out the exit code is that of `fleet status`. With --listen the page is read anew every few seconds until
+    Ctrl-C; a fleet file that is wrong meanwhile is said on the page.
+    """
+    if (out is None) == (listen is None):
+        raise UsageError("name a file with --out, or an address with --listen",
+                         hint="migverify fleet board -o fleet.html")  # fmt: skip
+    if listen is not None:
+        host, port = _address(listen)
+        _serve(fleet, host, port, every, service, wave)
+        return
+    from migverify.fleet.board import fleet_report, read_state
+    from migverify.fleet.definition import load_fleet
+    from migverify.report.render import format_of, render, write_report
+
+    loaded = load_fleet(fleet)
+    report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
+    form = format_of(out)
+    if out is not None:
+        write_report(out, render(report, form), private=False)
+        say(f"{report.verdict}: {form} board of {fleet} in {out}")
+    raise typer.Exit(int(report.exit_code))
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise UsageError(f"--listen {text}: this is no address", hint="Write 127.0.0.1:8770, or [::1]:8770.")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _serve(
+    fleet: Path, host: str, port: int, every: float, services: list[str] | None, waves: list[str] | None
+) -> None:
+    from migverify.fleet.definition import load_fleet
+    from migverify.fleet.live import BoardServer, make_pages
+
+    def wanted(loaded: Fleet) -> Callable[[FleetService], bool] | None:
+        return chosen(loaded, services, waves)
+
+    wanted(load_fleet(fleet))  # a wrong name is said at once
+    with BoardServer(lambda: make_pages(fleet, wanted, every), host, port, every) as server:
+        server.start()
+        say(f"the board is at {server.url} (stop it with Ctrl-C)")
+        if not server.local:
+            say(f"note: everybody who reaches {host} can read it; nobody can change anything through it")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("the board is closed")
+        finally:
+            server.stop()
+
+
+def chosen(fleet: Fleet, services: list[str] | None, waves: list[str] | None) -> Callable[[FleetService], bool] | None:
+    """Return whether a service is chosen by its name and its wave; None: all are.
+
+    Raises
+    ------
+    UsageError
+        there is no such service or wave, or no service is of both.
+    """
+    if not services and not waves:
+        return None
+    known = {"service": [one.name for one in fleet.services], "wave": [one.name for one in fleet.waves]}
+    for kind, names in (("service", services), ("wave", waves)):
+        for name in names or []:
+            if name not in known[kind]:
+                raise UsageError(f"--{kind} {name}: {fleet.path} has none of that name",
+                                 hint=f"It has {', '.join(known[kind][:20])}.")  # fmt: skip
+
+    def is_chosen(service: FleetService) -> bool:
+        return (not services or service.name in services) and (not waves or service.wave in waves)
+
+    if not any(map(is_chosen, fleet.services)):
+        raise UsageError("no service is of this name and of this wave")
+    return is_chosen
+
+
+add(app, "status", status, STATUS_EPILOG)
+add(app, "board", board, BOARD_EPILOG, advanced=("--every",))
