@@ -224,9 +224,7 @@ class MadeFleet:
         )  # fmt: skip
         return self._guard(name, IDS, answers, {})
 
-    def schema(
-        self, name: str, prints: Mapping[str, str] | None = None, state: AnswerState = AnswerState.PASS
-    ) -> str:
+    def schema(self, name: str, prints: Mapping[str, str] | None = None, state: AnswerState = AnswerState.PASS) -> str:
         """Write answers about definitions, with the fingerprint of each side."""
         answer = GuardAnswer(SCHEMA, "alike", f"target/{name}.t0", state, "no difference", "", "", "")
         return self._guard(name, SCHEMA, (answer,), {"fingerprints": dict(prints or PRINTS)})

@@ -41,6 +41,7 @@ class SchemaName(StrEnum):
     DRIFT = "drift"
     FLEET = "fleet"
     FLEET_STATUS = "fleet-status"
+    FLEET_VERIFY = "fleet-verify"
 
 
 class KeysName(StrEnum):

@@ -12,7 +12,7 @@ import typer
 
 from migverify.cli.commands import add
 from migverify.cli.console import JsonOption, examples, say
-from migverify.errors import UsageError
+from migverify.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,9 @@ STATUS_EPILOG = examples(
 BOARD_EPILOG = examples(
     "migverify fleet board -o fleet.html", "migverify fleet board --listen 127.0.0.1:8770",
     "migverify fleet board --listen 0.0.0.0:8770 --every 60   # for the wall screen of a trusted network",
+)  # fmt: skip
+VERIFY_EPILOG = examples(
+    "migverify fleet verify", "migverify fleet verify --plan", "migverify fleet verify --wave first --json",
 )  # fmt: skip
 
 FleetOption = Annotated[
@@ -138,6 +141,76 @@ def _serve(
             server.stop()
 
 
+def verify(
+    fleet: FleetOption = DEFAULT_FLEET,
+    service: ServicesOption = None,
+    wave: WavesOption = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would be done for each service, and do nothing.")
+    ] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Work outside of the window of limits.verify too, until it closes next.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Prove the tables of many services: by wave and age of proof, within one budget of connections and one window.
+
+    A proof that is younger than proof_max_age is named and not made again; what was cut off is resumed. Exit 0: every
+    service is MATCH, 1: one is MISMATCH, 3: one is not proved, 130: stopped by Ctrl-C.
+    """
+    import threading
+
+    from migverify.cli.fleet_view import ended_line, plan_lines, verify_document
+    from migverify.cli.watching import stop_on_signals
+    from migverify.fleet.definition import load_fleet
+    from migverify.fleet.read import read_fleet
+    from migverify.fleet.verify import FleetVerifier, verify_lock
+    from migverify.fleet.verify_plan import plan_verifications
+
+    loaded, stopped = load_fleet(fleet), threading.Event()
+    is_chosen = chosen(loaded, service, wave)
+    closes = _closes(loaded, now=now or plan)
+    with stop_on_signals(stopped):
+        if plan:
+            tasks = plan_verifications(loaded, read_fleet(loaded, wanted=is_chosen or (lambda _: True)))
+            typer.echo("\n".join(plan_lines(tasks)))
+            return
+        with verify_lock(loaded) as lock:
+            # Read under the lock: another one may have proved something meanwhile.
+            tasks = plan_verifications(loaded, read_fleet(loaded, wanted=is_chosen or (lambda _: True)))
+            verifier = FleetVerifier(
+                loaded, closes, stopped.is_set, lambda task: say(f"{task.service.name}: {task.action}, {task.why}"),
+                lambda ended: None if as_json else typer.echo(ended_line(ended)),
+            )  # fmt: skip
+            found = verifier.run(tasks, lock)
+    if as_json:
+        typer.echo(json.dumps(verify_document(loaded, found).model_dump(mode="json"), ensure_ascii=False))
+    else:
+        typer.echo(f"{found.verdict}: {len(found.services):,} services")
+    raise typer.Exit(int(found.exit_code))
+
+
+def _closes(fleet: Fleet, *, now: bool) -> float | None:
+    """Return when the window for verifications closes; None: there is none.
+
+    Raises
+    ------
+    UsageError
+        it is closed now.
+    """
+    window, moment = fleet.limits.verify, time.time()
+    if window is None:
+        return None
+    closes = window.closes(moment)
+    if closes is not None:
+        return closes
+    if now:
+        return window.opens(moment) + window.duration
+    opens = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(window.opens(moment)))
+    raise StoreError(f"the window of limits.verify is closed: it opens at {opens}",
+                     hint="Nothing was begun; --now begins outside of it.")  # fmt: skip
+
+
 def chosen(fleet: Fleet, services: list[str] | None, waves: list[str] | None) -> Callable[[FleetService], bool] | None:
     """Return whether a service is chosen by its name and its wave; None: all are.
 
@@ -164,4 +237,5 @@ def chosen(fleet: Fleet, services: list[str] | None, waves: list[str] | None) ->
 
 
 add(app, "status", status, STATUS_EPILOG)
+add(app, "verify", verify, VERIFY_EPILOG)
 add(app, "board", board, BOARD_EPILOG, advanced=("--every",))

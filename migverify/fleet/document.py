@@ -13,7 +13,8 @@ from migverify.fleet.model import FleetPart, ServiceStanding
 from migverify.fleet.read import ServiceView
 
 TITLE = "migverify fleet status"
-"""Of the JSON schema."""
+VERIFY_TITLE = "migverify fleet verify"
+"""Of the JSON schemas."""
 
 
 class ReasonDocument(Strict):
@@ -111,6 +112,30 @@ class FleetDocument(Strict):
     ready_tonight: Many[str] = Field(description="Services of tonight that are proved to be ready.")
     services: Many[ServiceDocument] = Field(description="The services, in the order of the file.")
     waves: Many[WaveDocument] = Field(description="The waves, in the order of the file.")
+
+
+class VerifiedDocument(Strict):
+    """How `fleet verify` ended for one service."""
+
+    service: str = Field(description="Its name.")
+    verdict: Literal["MATCH", "MISMATCH", "INCONCLUSIVE"] = Field(description="Of its tables.")
+    action: Literal["reuse", "resume", "recheck", "since", "whole", "none"] = Field(description="What was done.")
+    run: str = Field(description="The run that says so; empty: none.")
+    reason: str = Field(description="Why it is no MATCH, or which proof was reused.")
+    seconds: float = Field(description="How long it took.")
+
+
+class VerifyDocument(Strict):
+    """What `fleet verify --json` prints."""
+
+    schema_version: Literal[1] = Field(description="`1`.")
+    kind: Literal["fleet verify"] = Field(description="`fleet verify`.")
+    fleet: str = Field(description="The file.")
+    verdict: Literal["MATCH", "MISMATCH", "INCONCLUSIVE"] = Field(description="The worst of all services.")
+    exit_code: int = Field(description="0, 1, 3 or 130.")
+    stopped: bool = Field(description="Whether somebody stopped it.")
+    window_closed: bool = Field(description="Whether the window closed before all was done.")
+    services: Many[VerifiedDocument] = Field(description="The services, in the order of work.")
 
 
 def service_document(view: ServiceView, now: float, forecast: RunbookForecast | None) -> ServiceDocument:

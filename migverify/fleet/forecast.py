@@ -21,7 +21,7 @@ from migverify.report.figures import duration as duration_text
 from migverify.runbook.definition.forecast import ENOUGH_DRILLS, duration_of, quantile
 from migverify.runbook.definition.plan import applies
 from migverify.runbook.history.past import drill_seconds
-from migverify.runbook.kinds import RunKind
+from migverify.runbook.kinds import RunKind, StepKind
 
 SAMPLES = 300
 SEED = 20_261
@@ -93,7 +93,8 @@ def _forecast(journals: ServiceJournals, pool: Mapping[str, list[float]]) -> Run
     for step in book.steps:
         values = pool.get(journals.shapes[step.id], [])
         is_measured = len(values) >= ENOUGH_DRILLS or (values and step.times.plan is None)
-        plan = [step.times.plan] if step.times.plan is not None else []
+        is_said = step.kind is StepKind.ANNOUNCE and step.times.plan is None  # to announce something takes no time
+        plan = [0.0] if is_said else [step.times.plan] if step.times.plan is not None else []
         choices.append(values if is_measured else plan or [0.0])
         if applies(step, book.environment, RunKind.LIVE):
             fewest.append(len(values) if is_measured else 0)

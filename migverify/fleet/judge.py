@@ -156,8 +156,9 @@ def _newer(one: VerifyEvidence, found: _Finding, again: str, options: str) -> No
         tables = "1 table differs" if count == 1 else f"{count:,} tables differ"
         found.figure, found.run = "MISMATCH", one.run
         found.harm(f"{tables} in run {one.run}", f"migverify tables diff {one.run}{options}")
-    elif one.ended is None:
-        found.doubt(f"verification {one.run} goes on, or was cut off", f"{again} --resume {one.run}")
+    elif one.can_resume:
+        how = "was interrupted" if one.is_interrupted else "goes on, or was cut off"
+        found.doubt(f"verification {one.run} {how}", f"{again} --resume {one.run}")
     elif one.verdict is Verdict.INCONCLUSIVE and not one.partial:
         left = one.tables - one.matched
         found.doubt(f"verification {one.run} left {left:,} of {one.tables:,} tables INCONCLUSIVE",

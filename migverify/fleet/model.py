@@ -67,6 +67,8 @@ class VerifyEvidence:
         Why it is not of all tables; empty: it is.
     chain
         The runs that it takes results over from.
+    is_interrupted
+        It was asked to stop before its end.
     """
 
     run: str
@@ -80,6 +82,12 @@ class VerifyEvidence:
     strange: str = ""
     partial: str = ""
     chain: tuple[str, ...] = ()
+    is_interrupted: bool = False
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether it stopped on the way: it was asked to, was killed, or still goes on."""
+        return not self.strange and (self.ended is None or self.is_interrupted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -201,3 +201,20 @@ def read_fleet(
     """Return the state of the services that are wanted, in the order of the file."""
     reader = _Reader(fleet, time.time() if now is None else now)
     return list(reader.views([service for service in fleet.services if wanted(service)]))
+
+
+def read_proof(fleet: Fleet, service: FleetService, now: float) -> ServiceEvidence:
+    """Return what the store of one service says of its verifications, and nothing else."""
+    reader, found = _Reader(fleet, now), ServiceEvidence(service.name, now)
+    config = _config(service)
+    if isinstance(config, MigverifyError):
+        return replace(found, unread={FleetPart.PROOF: config.message})
+    with closing(reader.stores):
+        opened = reader.stores.of(service, config)
+        if opened.store is None:
+            return replace(found, unread={FleetPart.PROOF: opened.problem})
+        runs = ServiceRuns.of(config, opened, is_alone=False)
+        part = _PartReader(service, now, {})
+        reading = RunsReading(config, opened.store, runs, now)
+        verifications = part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or ()
+    return replace(found, verifications=verifications, unread=dict(part.unread))

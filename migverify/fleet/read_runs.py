@@ -34,7 +34,7 @@ from migverify.runbook.run.schema_now import fingerprint_of
 from migverify.store.results import ResultStore
 from migverify.tables.directions import both_directions
 from migverify.tables.recheck import planned_pairs
-from migverify.tables.run import ALL_TABLES, CHOSEN
+from migverify.tables.run import ALL_TABLES, CHOSEN, INTERRUPTED
 from migverify.watch.ledger import ledger_folder
 
 _NEWER = 20
@@ -97,6 +97,7 @@ def _verification(reading: RunsReading, run: RunInfo) -> VerifyEvidence:
     return VerifyEvidence(
         run.run_id, run.verdict, run.started, run.finished, None if None in ends else min(filter(None, ends)),
         len(pairs), len(matched), mismatches, "", _why_partial(chain), tuple(one.run_id for one in chain[1:]),
+        INTERRUPTED in (run.facts.get("reasons") or ()),
     )  # fmt: skip
 
 

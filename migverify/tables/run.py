@@ -38,6 +38,8 @@ from migverify.tables.verify import Controls, VerifyProgress, verify_tables
 LOCAL_BUDGET_SECONDS = 1.0
 SPARK_BUDGET_SECONDS = 5.0
 """How long one task may read: a Spark job costs more to start, a thread nothing."""
+INTERRUPTED = "interrupted; resume it"
+"""The reason of a run that was asked to stop."""
 CHOSEN, ALL_TABLES = "tables chosen", "all"
 """The fact of a run that says which tables ``--tables`` chose, and its value without that option."""
 _OTHER = "Put the configuration back, or start a new run. Limits and secrets may change."
@@ -105,7 +107,7 @@ def run_tables(
         verdict = Verdict.worst(verdicts)
     except KeyboardInterrupt:
         store.finish_run(
-            run_id, Verdict.INCONCLUSIVE, {"reasons": ["interrupted; resume it"], "seconds": time.time() - started}
+            run_id, Verdict.INCONCLUSIVE, {"reasons": [INTERRUPTED], "seconds": time.time() - started}
         )
         raise
     facts = {

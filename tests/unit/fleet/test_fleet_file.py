@@ -71,9 +71,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("before", "after", "place", "words"), WRONG)
-def test_what_is_wrong_is_said_with_its_place(
-    tmp_path: Path, before: str, after: str, place: str, words: str
-) -> None:
+def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, before: str, after: str, place: str, words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_fleet(written(tmp_path, GOOD.replace(before, after)))
     assert place in caught.value.message
@@ -101,6 +99,7 @@ def test_a_daily_window_passes_midnight() -> None:
 
 @pytest.mark.parametrize(("name", "model", "title"), [
     ("fleet", Fleet, definition.TITLE), ("fleet-status", document.FleetDocument, document.TITLE),
+    ("fleet-verify", document.VerifyDocument, document.VERIFY_TITLE),
 ])  # fmt: skip
 def test_the_schemas_are_those_of_the_models(
     name: str, model: type[Fleet], title: str, capsys: pytest.CaptureFixture[str]

@@ -42,7 +42,8 @@ PLANTED: dict[str, tuple[Plant, ServiceStanding, FleetPart, str]] = {
     "ids": (lambda f: f.ids("orders", 3.0, AnswerState.FAIL), NOT_READY, FleetPart.IDS, "3.0 days"),
     "an id space that has ended": (lambda f: f.ids("orders", -3.0), NOT_READY, FleetPart.IDS, "has ended"),
     "another definition": (
-        lambda f: f.schema("orders", {**PRINTS, "source": "6" * 64}), NOT_READY, FleetPart.SCHEMA, "definitions changed"),
+        lambda f: f.schema("orders", {**PRINTS, "source": "6" * 64}), NOT_READY, FleetPart.SCHEMA,
+        "definitions changed"),
     "one side alone": (
         lambda f: f.schema("orders", {"source": "5" * 64}), NOT_KNOWN, FleetPart.SCHEMA, "which definitions"),
     "a failed drill": (lambda f: f.drill("orders", 2, fails=True), NOT_READY, FleetPart.DRILLS, "clean"),
@@ -135,7 +136,9 @@ def test_a_proof_counts_of_all_tables_of_this_configuration_and_of_this_pair_alo
     state = views(fleet)["orders"].state
     assert state.standing is NOT_KNOWN
     assert "of another configuration" in state.sentence
-    config.write_text(config.read_text().replace("orders.t*", "orders.*").replace("orders.example", "elsewhere.example"))
+    config.write_text(
+        config.read_text().replace("orders.t*", "orders.*").replace("orders.example", "elsewhere.example")
+    )
     assert "the store holds no verification of this pair" in views(fleet)["orders"].state.sentence
 
 
