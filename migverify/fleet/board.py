@@ -38,12 +38,10 @@ _HEADS = {
     FleetPart.DECISION: "Replay and plans", FleetPart.SCHEMA: "Definitions", FleetPart.IDS: "Ids",
     FleetPart.DRILLS: "Drills", FleetPart.PEOPLE: "On call",
 }  # fmt: skip
+_ON_PAGE = (FleetPart.RULES, FleetPart.DECISION, FleetPart.SCHEMA, FleetPart.PEOPLE)
 _SERVICES = (
-    TableColumn("State"), TableColumn("Service"), TableColumn("Owner", shown=_PAGE), TableColumn("Wave"),
-    TableColumn("Why", shown=_PAGE),
-    *(TableColumn(head, shown=_PAGE if part in (FleetPart.RULES, FleetPart.DECISION, FleetPart.SCHEMA,
-                                                FleetPart.PEOPLE) else Audience.BOTH)
-      for part, head in _HEADS.items()),
+    TableColumn("State"), TableColumn("Service"), TableColumn("Wave"), TableColumn("Why", shown=_PAGE),
+    *(TableColumn(head, shown=_PAGE if part in _ON_PAGE else Audience.BOTH) for part, head in _HEADS.items()),
     TableColumn("Cutover takes"),
 )  # fmt: skip
 _WAVES = (
@@ -124,9 +122,7 @@ def _tonight(state: FleetState) -> str:
     if not due:
         return "No window opens within a day."
     ready = state.of(ServiceStanding.READY, tonight=True)
-    return (
-        f"Tonight {_names(ready)} of {amount(len(due), 'service')} {'is' if len(ready) == 1 else 'are'} provably ready."
-    )
+    return f"Provably ready tonight: {_names(ready)} ({len(ready):,} of {amount(len(due), 'service')})."
 
 
 def _names(names: Sequence[str]) -> str:
@@ -142,7 +138,7 @@ def _findings(state: FleetState) -> Iterator[str]:
 def _sections(state: FleetState) -> Iterator[Section]:
     rows = sorted(state.views, key=lambda view: _urgency(view, state.now))
     listed: tuple[Block, ...] = (Table(
-        _SERVICES, tuple(_row(view, state) for view in rows), filtered="service", tones=_TONES, named=1,
+        _SERVICES, tuple(_row(view, state) for view in rows), filtered="service", tones=_TONES, style="fleet",
     ),)  # fmt: skip
     yield Section("Services", listed, id="services")
     why = [view for view in rows if view.state.standing in (ServiceStanding.NOT_READY, ServiceStanding.NOT_KNOWN)]
@@ -175,8 +171,7 @@ def _row(view: ServiceView, state: FleetState) -> Row:
     return (
         TableCell(standing.value, _tone(standing), badge=True),
         TableCell(view.service.name, link=_anchor(view) if has_reasons else "",
-                  notes=("tonight",) if view.is_tonight(state.now) else ()),
-        view.service.owner,
+                  notes=(view.service.owner, *(("tonight",) if view.is_tonight(state.now) else ()))),
         TableCell(view.wave.name, notes=(f"{day}, opens {opens:%H:%M} UTC",)),
         scrub(view.state.sentence),
         *(_cell(view.state.part(part), view) for part in _HEADS),

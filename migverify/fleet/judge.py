@@ -32,7 +32,7 @@ WATCH_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class _Finding:
+class _PartFinding:
     """What a part's judge found: what the board shows of it, and every reason against it."""
 
     figure: str = ""
@@ -88,7 +88,7 @@ def _sentence(standing: ServiceStanding, reasons: list[ServiceReason]) -> str:
 
 
 def _part(part: FleetPart, evidence: ServiceEvidence, rules: ServiceRules) -> PartState:
-    found = _Finding("not known")
+    found = _PartFinding("not known")
     if part in evidence.unread:
         found.doubt(evidence.unread[part])
     else:
@@ -128,9 +128,9 @@ def is_full_proof(one: VerifyEvidence) -> bool:
     return is_match and whole and not one.strange and not one.partial
 
 
-def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
+def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     again = f"migverify tables verify{evidence.options}"
-    proof, found = newest_proof(evidence), _Finding("none")
+    proof, found = newest_proof(evidence), _PartFinding("none")
     for one in evidence.verifications:
         if one is proof:
             break
@@ -140,14 +140,16 @@ def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
         found.run = newest.run if newest is not None else ""
         found.doubt(_no_proof(newest), again)
         return found
-    found.figure, found.run, found.taken = f"MATCH, {proof.tables:,} tables", proof.run, proof.proved_at
+    if not found.run:
+        found.figure, found.run = f"MATCH, {proof.tables:,} tables", proof.run
+    found.taken = proof.proved_at
     since = f"migverify tables verify --since {proof.run}{evidence.options}"
     for text in _untimely(proof.proved_at, evidence, rules.proof_max_age, rules.skew):
         found.doubt(f"the last full proof does not count: {text}", since)
     return found
 
 
-def _newer(one: VerifyEvidence, found: _Finding, again: str, options: str) -> None:
+def _newer(one: VerifyEvidence, found: _PartFinding, again: str, options: str) -> None:
     """Note what a verification that is newer than the proof shows."""
     if one.strange:
         return
@@ -177,13 +179,15 @@ def _no_proof(newest: VerifyEvidence | None) -> str:
     return "there is no full proof of the tables"
 
 
-def _watch(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
-    watch, found = evidence.watch, _Finding("none")
+def _watch(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
+    watch, found = evidence.watch, _PartFinding("none")
     begin = f"migverify tables watch --since last{evidence.options}"
     if watch is None:
         found.doubt("the store holds no watch of this pair", begin)
         return found
     found.figure, found.run, found.taken = f"{watch.verdict.value}, {watch.state}", watch.run, watch.at
+    if watch.state == "not alive" and watch.verdict is Verdict.INCONCLUSIVE:
+        found.figure = watch.state
     if watch.diverged or watch.verdict is Verdict.MISMATCH:
         count = max(1, watch.diverged)
         keys = "1 key differs for good" if count == 1 else f"{count:,} keys differ for good"
@@ -209,9 +213,9 @@ def age_or_seconds(seconds: float) -> str:
 
 def _answers(
     what: str, answers: AnswersEvidence | None, again: str, evidence: ServiceEvidence, rules: ServiceRules
-) -> _Finding:
+) -> _PartFinding:
     """Judge answers of rules or of a guard."""
-    found = _Finding("none")
+    found = _PartFinding("none")
     if answers is None:
         found.doubt(f"the store holds no answers about {what}", again)
         return found
@@ -230,7 +234,7 @@ def _answers(
     return found
 
 
-def _rules(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
+def _rules(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     again = f"migverify recon run RULES{evidence.options}"
     found, answers = _answers("rules", evidence.rules, again, evidence, rules), evidence.rules
     if answers is not None and (risk := {unit: text for unit, text in answers.money.items() if _is_money(text)}):
@@ -245,9 +249,9 @@ def _is_money(text: str) -> bool:
     return bool(text.strip("-0.")) if text else False
 
 
-def _decision(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
+def _decision(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     del rules
-    decision, found = evidence.decision, _Finding("none")
+    decision, found = evidence.decision, _PartFinding("none")
     again = f"migverify workload decision{evidence.options}"
     if decision is None:
         found.doubt("nothing is decided: the configuration names no capture (decision.capture)", again)
@@ -266,7 +270,7 @@ def _decision(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
     return found
 
 
-def _schema(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
+def _schema(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     again = f"migverify guard schema{evidence.options}"
     found = _answers("definitions", evidence.schema, again, evidence, rules)
     now, drills = evidence.schema, evidence.drills
@@ -284,7 +288,7 @@ def _schema(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
     return found
 
 
-def _ids(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
+def _ids(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     found = _answers("id spaces", evidence.ids, f"migverify guard ids{evidence.options}", evidence, rules)
     ids = evidence.ids
     if ids is not None and ids.days_left is not None:
@@ -296,8 +300,8 @@ def _ids(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
     return found
 
 
-def _drills(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
-    drills, found = evidence.drills, _Finding("none")
+def _drills(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
+    drills, found = evidence.drills, _PartFinding("none")
     if drills is None:
         found.doubt("no runbook is named, so no drill is known", "Name its runbook in the fleet file.")
         return found
@@ -317,9 +321,9 @@ def _drills(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
     return found
 
 
-def _people(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
+def _people(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     del rules
-    people, found = evidence.people, _Finding("none")
+    people, found = evidence.people, _PartFinding("none")
     if people is None:
         found.doubt("no runbook is named, so it is not known who is needed", "Name its runbook in the fleet file.")
         return found
@@ -338,7 +342,7 @@ def _people(evidence: ServiceEvidence, rules: ServiceRules) -> _Finding:
     return found
 
 
-_JUDGES: dict[FleetPart, Callable[[ServiceEvidence, ServiceRules], _Finding]] = {
+_JUDGES: dict[FleetPart, Callable[[ServiceEvidence, ServiceRules], _PartFinding]] = {
     FleetPart.PROOF: _proof,
     FleetPart.WATCH: _watch,
     FleetPart.RULES: _rules,

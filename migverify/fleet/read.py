@@ -66,7 +66,7 @@ class ServiceView:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _FleetReader:
     """Reads one fleet once. Make it, call ``views``."""
 
     fleet: Fleet
@@ -199,13 +199,13 @@ def read_fleet(
     fleet: Fleet, *, now: float | None = None, wanted: Callable[[FleetService], Any] = lambda _: True
 ) -> list[ServiceView]:
     """Return the state of the services that are wanted, in the order of the file."""
-    reader = _Reader(fleet, time.time() if now is None else now)
+    reader = _FleetReader(fleet, time.time() if now is None else now)
     return list(reader.views([service for service in fleet.services if wanted(service)]))
 
 
 def read_proof(fleet: Fleet, service: FleetService, now: float) -> ServiceEvidence:
     """Return what the store of one service says of its verifications, and nothing else."""
-    reader, found = _Reader(fleet, now), ServiceEvidence(service.name, now)
+    reader, found = _FleetReader(fleet, now), ServiceEvidence(service.name, now)
     config = _config(service)
     if isinstance(config, MigverifyError):
         return replace(found, unread={FleetPart.PROOF: config.message})

@@ -106,9 +106,7 @@ def run_tables(
             verdicts.append(Verdict.INCONCLUSIVE)
         verdict = Verdict.worst(verdicts)
     except KeyboardInterrupt:
-        store.finish_run(
-            run_id, Verdict.INCONCLUSIVE, {"reasons": [INTERRUPTED], "seconds": time.time() - started}
-        )
+        store.finish_run(run_id, Verdict.INCONCLUSIVE, {"reasons": [INTERRUPTED], "seconds": time.time() - started})
         raise
     facts = {
         "seconds": time.time() - started,

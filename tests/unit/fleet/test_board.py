@@ -39,7 +39,7 @@ def test_status_says_who_is_ready_and_why_the_other_is_not(
     fleet.write()
     assert run(["fleet", "status"]) == 1
     out = capsys.readouterr().out
-    assert "Tonight orders of 2 services is provably ready." in out
+    assert "Provably ready tonight: orders (1 of 2 services)." in out
     assert f"  users: Proof: 1 table differs in run {differs}." in out
     assert run(["fleet", "status", "--json", "-s", "orders"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -11,7 +12,7 @@ import jsonschema
 import pytest
 
 from migverify.cli.main import run
-from migverify.config.reference import json_schema, json_schema_text
+from migverify.config.reference import json_schema, json_schema_text, markdown
 from migverify.config.yaml_text import read_yaml
 from migverify.errors import ConfigError
 from migverify.fleet import definition, document
@@ -117,3 +118,13 @@ def test_the_example_is_valid() -> None:
     assert all(Path(service.config).is_file() for service in fleet.services)
     schema = json.loads((ROOT / "migverify" / "schemas" / "fleet.schema.json").read_text())
     jsonschema.validate(read_yaml(path.read_text()).data, schema)
+
+
+def test_the_page_lists_every_key() -> None:
+    path = ROOT / "docs" / "fleet.md"
+    begin, end = "<!-- keys -->\n", "<!-- /keys -->"
+    head, _, rest = path.read_text().partition(begin)
+    text = head + begin + markdown(Fleet) + end + rest.partition(end)[2]
+    if os.environ.get("REGEN") == "1":
+        path.write_text(text)
+    assert path.read_text() == text, "run the tests once with REGEN=1 and look at the change"
