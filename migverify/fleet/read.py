@@ -126,15 +126,17 @@ class _FleetReader:
         reading = RunsReading(
             config, opened.store, ServiceRuns.of(config, opened, is_alone=is_alone), self.now, options_of(service)
         )
-        return replace(
-            found,
-            verifications=part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or (),
-            watch=part.try_read((FleetPart.WATCH,), lambda: read_watch(reading)),
-            rules=part.try_read((FleetPart.RULES,), lambda: read_rules(reading)),
-            decision=part.try_read((FleetPart.DECISION,), lambda: read_decision(reading, self.fleet.evidence_max_age)),
-            schema=part.try_read((FleetPart.SCHEMA,), lambda: read_schema(reading)),
-            ids=part.try_read((FleetPart.IDS,), lambda: read_ids(reading)),
-        )
+        oldest = self.fleet.evidence_max_age
+        with opened.store.one_reading():
+            return replace(
+                found,
+                verifications=part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or (),
+                watch=part.try_read((FleetPart.WATCH,), lambda: read_watch(reading)),
+                rules=part.try_read((FleetPart.RULES,), lambda: read_rules(reading)),
+                decision=part.try_read((FleetPart.DECISION,), lambda: read_decision(reading, oldest)),
+                schema=part.try_read((FleetPart.SCHEMA,), lambda: read_schema(reading)),
+                ids=part.try_read((FleetPart.IDS,), lambda: read_ids(reading)),
+            )
 
     def _from_journals(
         self, service: FleetService, config: Config | None, found: ServiceEvidence, part: _PartReader,

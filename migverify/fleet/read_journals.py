@@ -12,6 +12,7 @@ from migverify.decision.model import Decision
 from migverify.errors import MigverifyError
 from migverify.fleet.definition import FleetService, ServiceRunbook
 from migverify.fleet.model import DrillsEvidence, PeopleEvidence
+from migverify.runbook.definition.expand import Source, read_source
 from migverify.runbook.definition.load import case_priorities, load_runbook, step_shapes
 from migverify.runbook.events import RunState
 from migverify.runbook.history.drills import of_this_runbook, why_unclean
@@ -44,6 +45,7 @@ class FleetRooms:
     ``wanted`` are the runbooks that services of the fleet look for, by room: a room is read for all of them at once.
     """
 
+    _sources: dict[str, Source] = field(default_factory=dict)
     _books: dict[str, Runbook | MigverifyError] = field(default_factory=dict)
     _pasts: dict[str, Past | MigverifyError] = field(default_factory=dict)
     _wanted: dict[str, set[str]] = field(default_factory=dict)
@@ -67,16 +69,23 @@ class FleetRooms:
         past = _or_raise(self._past(part, config))
         cases = _or_raise(self._known_cases(part))
         mine = tuple(run for run in past if run.runbook != book.id or of_this_runbook(run, book))
-        return ServiceJournals(book, Past(mine, past.damaged), cases, step_shapes(Path(part.path), book))
+        return ServiceJournals(book, Past(mine, past.damaged), cases, step_shapes(self._source(part.path), book))
 
     def _book(self, part: ServiceRunbook) -> Runbook | MigverifyError:
         key = repr((part.path, part.environment, sorted(part.parameters.items())))
         if key not in self._books:
             try:
-                self._books[key] = load_runbook(Path(part.path), part.parameters, part.environment)
+                self._books[key] = load_runbook(
+                    Path(part.path), part.parameters, part.environment, self._source(part.path)
+                )
             except MigverifyError as error:
                 self._books[key] = error
         return self._books[key]
+
+    def _source(self, path: str) -> Source:
+        if path not in self._sources:
+            self._sources[path] = read_source(Path(path))
+        return self._sources[path]
 
     def _past(self, part: ServiceRunbook, config: Config | None) -> Past | MigverifyError:
         if part.runs not in self._pasts:

@@ -6,9 +6,10 @@ Nothing here judges, and no server of the migration is asked: all is what stores
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from migverify.config import Config
 from migverify.decision.basis import basis_of, capture_identity, configuration_digest
@@ -23,7 +24,7 @@ from migverify.fleet.model import AnswersEvidence, VerifyEvidence, WatchEvidence
 from migverify.fleet.stores import ServiceRuns, addresses
 from migverify.guards import keep
 from migverify.guards.ids import NAME as IDS
-from migverify.guards.model import AnswerState
+from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.guards.schema_model import NAME as SCHEMA
 from migverify.model import RunInfo, StoredKind, TableResult, Verdict
 from migverify.recon.amounts import amount, plain
@@ -56,6 +57,13 @@ class RunsReading:
     runs: ServiceRuns
     now: float
     options: str = ""
+    loaded: dict[str, RunInfo] = field(default_factory=dict)
+
+    def load(self, run_id: str) -> RunInfo:
+        """Return a run with its plan, read once."""
+        if run_id not in self.loaded:
+            self.loaded[run_id] = self.store.load_run(run_id)
+        return self.loaded[run_id]
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -171,7 +179,7 @@ def read_rules(reading: RunsReading) -> AnswersEvidence | None:
 
 def _rules_run(reading: RunsReading, run: RunInfo) -> AnswersEvidence:
     results = reading.store.table_results(run.run_id)
-    planned = planned_pairs(reading.store.load_run(run.run_id)).keys()
+    planned = planned_pairs(reading.load(run.run_id)).keys()
     missing = planned - {result.pair for result in results}
     bad = [one for one in results if one.verdict is not Verdict.MATCH]
     bad.sort(key=lambda one: one.verdict is not Verdict.MISMATCH)
@@ -207,11 +215,10 @@ def read_ids(reading: RunsReading) -> AnswersEvidence | None:
     run = _asked(reading, IDS)
     if run is None:
         return None
-    answers = list(keep.answers(reading.store, run.run_id, IDS))
+    answers, body = list(keep.answers(reading.store, run.run_id, IDS)), keep.body(reading.store, run.run_id, IDS)
     days = [answer.numbers["days_left"] for answer in answers if "days_left" in answer.numbers]
-    found = _guard(reading, run, IDS, [f"{one.subject}: {one.value}" for one in answers if one.state in _BAD])
-    return replace(found, subjects=len(answers), days_left=min(days, default=None),
-                   mismatches=sum(one.state is AnswerState.FAIL for one in answers))  # fmt: skip
+    found = _guard(run, body, answers)
+    return replace(found, subjects=len(answers), days_left=min(days, default=None))
 
 
 def read_schema(reading: RunsReading) -> AnswersEvidence | None:
@@ -219,43 +226,39 @@ def read_schema(reading: RunsReading) -> AnswersEvidence | None:
     run = _asked(reading, SCHEMA)
     if run is None:
         return None
-    counts = [answer for answer in keep.answers(reading.store, run.run_id, SCHEMA) if answer.state in _BAD]
-    body = keep.body(reading.store, run.run_id, SCHEMA) or {}
-    facts = body.get("facts")
+    answers = list(keep.answers(reading.store, run.run_id, SCHEMA))
+    body = keep.body(reading.store, run.run_id, SCHEMA)
+    facts = (body or {}).get("facts")
     prints = facts.get("fingerprints") if isinstance(facts, Mapping) else None
-    wanted = addresses(reading.config).keys()
-    whole = isinstance(prints, Mapping) and wanted == prints.keys()
-    fingerprint = fingerprint_of({str(k): str(v) for k, v in prints.items()}) if whole else ""  # type: ignore[union-attr]
-    found = _guard(reading, run, SCHEMA, [f"{one.subject}: {one.value}" for one in counts])
-    number = body.get("answers")
-    return replace(found, subjects=number if isinstance(number, int) else 0, fingerprint=fingerprint,
-                   mismatches=sum(one.state is AnswerState.FAIL for one in counts))  # fmt: skip
-
-
-_BAD = (AnswerState.FAIL, AnswerState.INCONCLUSIVE)
+    fingerprint = ""
+    if isinstance(prints, Mapping) and prints.keys() == addresses(reading.config).keys():
+        fingerprint = fingerprint_of({str(name): str(text) for name, text in prints.items()})
+    return replace(_guard(run, body, answers), subjects=len(answers), fingerprint=fingerprint)
 
 
 def _asked(reading: RunsReading, guard: str) -> RunInfo | None:
     """Return the newest run that asked a guard of the service, and got an answer to keep."""
     for run in list(reading.runs.answers(StoredKind.GUARDS))[: 3 * _NEWER]:
-        whole = reading.store.load_run(run.run_id)
+        whole = reading.load(run.run_id)
         if guard in keep.guards_of(whole) and not whole.plan.get("snapshot"):
             return whole
     return None
 
 
-def _guard(reading: RunsReading, run: RunInfo, guard: str, reasons: Sequence[str]) -> AnswersEvidence:
-    body = keep.body(reading.store, run.run_id, guard)
+def _guard(run: RunInfo, body: Mapping[str, Any] | None, answers: Sequence[GuardAnswer]) -> AnswersEvidence:
     if body is None:
         return AnswersEvidence(run.run_id, Verdict.INCONCLUSIVE, run.started, f"run {run.run_id} has no answer yet")
     unasked = body.get("unasked")
-    listed = [str(one) for one in unasked] if isinstance(unasked, list) else []
+    reasons = [f"{one.subject}: {one.value}" for one in answers if one.state is AnswerState.FAIL]
+    reasons += [f"{one.subject}: {one.value}" for one in answers if one.state is AnswerState.INCONCLUSIVE]
+    reasons += [str(one) for one in unasked] if isinstance(unasked, list) else []
     try:
         verdict = _STATES[AnswerState(str(body.get("state")))]
         taken: float | None = float(body["started"]) + float(body["seconds"])
     except (KeyError, ValueError, TypeError):
         verdict, taken = Verdict.INCONCLUSIVE, None
-    return AnswersEvidence(run.run_id, verdict, taken, "", (*reasons, *listed))
+    failed = sum(one.state is AnswerState.FAIL for one in answers)
+    return AnswersEvidence(run.run_id, verdict, taken, "", tuple(reasons), 0, failed)
 
 
 # --- decision -----------------------------------------------------------------------------------------------------
