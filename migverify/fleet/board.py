@@ -31,6 +31,7 @@ from migverify.report.model import (
     tone_of,
 )
 from migverify.secrets import scrub
+from migverify.watch.status import gauges
 
 _PAGE = Audience.PAGE
 _HEADS = {
@@ -273,8 +274,13 @@ def fleet_metrics(state: FleetState) -> Iterator[Metric]:
          number(float(part.standing is ServiceStanding.READY)))
         for labels, view in named for part in view.state.parts
     ])  # fmt: skip
-    for name, text, value in _FIGURES:
-        yield Metric(f"migverify_fleet_{name}", text, [(labels, number(value(view))) for labels, view in named])
+    yield from gauges("migverify_fleet", "service", map(_figures, views), (
+        ("proof_age_seconds", "proof_age", "Age of the last full proof; NaN: there is none."),
+        ("watch_lag_seconds", "watch_lag", "How far the target is behind; NaN: not known."),
+        ("diverged_keys", "diverged_keys", "Keys that differ for good, of the watch; NaN: there is no watch."),
+        ("id_days_left", "id_days_left", "Days until the first id space ends; NaN: nothing projects it."),
+        ("drills_clean", "drills_clean", "Clean drills; NaN: not known."),
+    ))  # fmt: skip
     yield Metric("migverify_fleet_cutover_seconds", "Forecast of a cutover; NaN: not known.", [
         ({**labels, "quantile": share}, number(getattr(state.forecasts.get(view.service.name), name, None)))
         for labels, view in named for share, name in (("0.5", "p50"), ("0.9", "p90"))
@@ -284,16 +290,23 @@ def fleet_metrics(state: FleetState) -> Iterator[Metric]:
     ])  # fmt: skip
 
 
-_Value = Callable[[ServiceView], float | None]
-_FIGURES: tuple[tuple[str, str, _Value], ...] = (
-    ("proof_age_seconds", "Age of the last full proof; NaN: there is none.",
-     lambda view: view.state.part(FleetPart.PROOF).age),
-    ("watch_lag_seconds", "How far the target is behind; NaN: not known.",
-     lambda view: None if view.evidence.watch is None else view.evidence.watch.lag),
-    ("diverged_keys", "Keys that differ for good, of the watch; NaN: there is no watch.",
-     lambda view: None if view.evidence.watch is None else view.evidence.watch.diverged),
-    ("id_days_left", "Days until the first id space ends; NaN: nothing projects it.",
-     lambda view: None if view.evidence.ids is None else view.evidence.ids.days_left),
-    ("drills_clean", "Clean drills; NaN: not known.",
-     lambda view: None if view.evidence.drills is None else view.evidence.drills.clean),
-)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class ServiceFigures:
+    """The numbers of a service that are gauges; None: not known."""
+
+    name: str
+    proof_age: float | None
+    watch_lag: float | None
+    diverged_keys: float | None
+    id_days_left: float | None
+    drills_clean: float | None
+
+
+def _figures(view: ServiceView) -> ServiceFigures:
+    evidence = view.evidence
+    watch, ids, drills = evidence.watch, evidence.ids, evidence.drills
+    return ServiceFigures(
+        view.service.name, view.state.part(FleetPart.PROOF).age, None if watch is None else watch.lag,
+        None if watch is None else watch.diverged, None if ids is None else ids.days_left,
+        None if drills is None else drills.clean,
+    )  # fmt: skip
