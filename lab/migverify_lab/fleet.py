@@ -121,6 +121,12 @@ class MadeFleet:
         made = self.services[name] = MadeService(name, config, self.store or f"sqlite:///{folder / 'runs.db'}")
         return made
 
+    def adopt(self, name: str) -> None:
+        """Take over a service whose folder is there already, copied from another fleet."""
+        folder = self.folder / name
+        url = self.store or f"sqlite:///{folder / 'runs.db'}"
+        self.services[name] = MadeService(name, folder / "migverify.yaml", url)
+
     def all_fine(self, name: str) -> dict[str, str]:
         """Write evidence of every part; return the runs."""
         proof = self.verify(name)

@@ -121,6 +121,7 @@ def _address(text: str) -> tuple[str, int]:
 def _serve(
     fleet: Path, host: str, port: int, every: float, services: list[str] | None, waves: list[str] | None
 ) -> None:
+    from migverify.cli.runbook_page import serve_until_stopped
     from migverify.fleet.definition import load_fleet
     from migverify.fleet.live import BoardServer, make_pages
 
@@ -130,13 +131,8 @@ def _serve(
     wanted(load_fleet(fleet))  # a wrong name is said at once
     with BoardServer(lambda: make_pages(fleet, wanted, every), host, port, every) as server:
         server.start()
-        say(f"the board is at {server.url} (stop it with Ctrl-C)")
-        if not server.local:
-            say(f"note: everybody who reaches {host} can read it; nobody can change anything through it")
         try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            say("the board is closed")
+            serve_until_stopped(server, "board")
         finally:
             server.stop()
 

@@ -31,12 +31,10 @@ def schema(name: str) -> Any:
 
 
 def test_status_says_who_is_ready_and_why_the_other_is_not(
-    fleet: MadeFleet, capsys: pytest.CaptureFixture[str]
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in fleet.services:
-        fleet.all_fine(name)
-    differs = fleet.verify("users", ["users.t1"])
-    fleet.write()
+    differs = ready.verify("users", ["users.t1"])
+    ready.write()
     assert run(["fleet", "status"]) == 1
     out = capsys.readouterr().out
     assert "Provably ready tonight: orders (1 of 2 services)." in out
@@ -52,12 +50,10 @@ def test_status_says_who_is_ready_and_why_the_other_is_not(
     assert users["reasons"][0]["remedy"].startswith(f"migverify tables diff {differs} --config ")
 
 
-def test_the_page_holds_everything_and_names_are_text(fleet: MadeFleet, tmp_path: Path) -> None:
-    for name in fleet.services:
-        fleet.all_fine(name)
-    fleet.rules("users", Verdict.MISMATCH, money={HOSTILE: "3.50"})
-    entries = [fleet.entry("orders", owner=HOSTILE, on_call=[HOSTILE, "alice"]), fleet.entry("users")]
-    fleet.write(services=entries)
+def test_the_page_holds_everything_and_names_are_text(ready: MadeFleet, tmp_path: Path) -> None:
+    ready.rules("users", Verdict.MISMATCH, money={HOSTILE: "3.50"})
+    entries = [ready.entry("orders", owner=HOSTILE, on_call=[HOSTILE, "alice"]), ready.entry("users")]
+    ready.write(services=entries)
     page = tmp_path / "fleet.html"
     assert run(["fleet", "board", "-o", str(page)]) == 1
     text = page.read_text()

@@ -51,13 +51,11 @@ PLANTED: dict[str, tuple[Plant, ServiceStanding, FleetPart, str]] = {
 
 
 @pytest.mark.parametrize("what", PLANTED)
-def test_what_is_planted_is_the_reason_of_its_service_and_of_no_other(fleet: MadeFleet, what: str) -> None:
-    for name in fleet.services:
-        fleet.all_fine(name)
-    assert {view.state.standing for view in views(fleet).values()} == {READY}
+def test_what_is_planted_is_the_reason_of_its_service_and_of_no_other(ready: MadeFleet, what: str) -> None:
+    assert {view.state.standing for view in views(ready).values()} == {READY}
     plant, standing, part, words = PLANTED[what]
-    plant(fleet)
-    found = views(fleet)
+    plant(ready)
+    found = views(ready)
     assert found["users"].state.standing is READY
     state = found["orders"].state
     assert state.standing is standing, state.sentence
@@ -93,26 +91,22 @@ def no_configuration(fleet: MadeFleet) -> str:
 
 @pytest.mark.parametrize("damage", [broken_store, no_store, no_configuration])
 def test_what_cannot_be_read_of_one_service_is_its_reason_alone(
-    fleet: MadeFleet, damage: Callable[[MadeFleet], str]
+    ready: MadeFleet, damage: Callable[[MadeFleet], str]
 ) -> None:
-    for name in fleet.services:
-        fleet.all_fine(name)
-    words = damage(fleet)
-    found = views(fleet)
+    words = damage(ready)
+    found = views(ready)
     assert found["users"].state.standing is READY
     assert found["orders"].state.standing is NOT_KNOWN
     assert words in found["orders"].state.sentence
-    assert not (fleet.folder / "orders" / "runs.db").exists() or damage is not no_store  # nothing was created
+    assert not (ready.folder / "orders" / "runs.db").exists() or damage is not no_store  # nothing was created
 
 
-def test_a_body_of_another_form_makes_its_part_not_known(fleet: MadeFleet) -> None:
-    for name in fleet.services:
-        fleet.all_fine(name)
+def test_a_body_of_another_form_makes_its_part_not_known(ready: MadeFleet) -> None:
     from sqlalchemy import text
 
-    with fleet.opened("orders").engine.begin() as connection:
+    with ready.opened("orders").engine.begin() as connection:
         connection.execute(text("UPDATE migverify_findings SET body = '{\"x\": 1}'"))
-    found = views(fleet)
+    found = views(ready)
     assert found["users"].state.standing is READY
     unread = {one.part for one in found["orders"].state.reasons}
     assert unread == {FleetPart.SCHEMA, FleetPart.IDS, FleetPart.DRILLS}
@@ -196,22 +190,18 @@ def test_on_one_pair_in_one_store_runs_say_whose_they_are(tmp_path: Path, monkey
         assert views(fleet)["orders"].state.standing is READY
 
 
-def test_a_cutover_that_is_done_is_said(fleet: MadeFleet) -> None:
-    for name in fleet.services:
-        fleet.all_fine(name)
-    fleet.drill("orders", 1, live=True)
-    found = views(fleet)
+def test_a_cutover_that_is_done_is_said(ready: MadeFleet) -> None:
+    ready.drill("orders", 1, live=True)
+    found = views(ready)
     assert found["orders"].state.standing is ServiceStanding.CUT_OVER
     assert found["users"].state.standing is READY
-    fleet.drill("users", 1, live=True, ends=False)
-    assert views(fleet)["users"].state.standing is not ServiceStanding.CUT_OVER
+    ready.drill("users", 1, live=True, ends=False)
+    assert views(ready)["users"].state.standing is not ServiceStanding.CUT_OVER
 
 
-def test_people_are_known_by_their_aliases_and_backups_step_in(fleet: MadeFleet) -> None:
-    for name in fleet.services:
-        fleet.all_fine(name)
+def test_people_are_known_by_their_aliases_and_backups_step_in(ready: MadeFleet) -> None:
     for on_call, standing in ((["carol", "BOBBY"], READY), (["bob"], NOT_READY), ([], NOT_READY)):
-        entries = [fleet.entry("orders", on_call=on_call), fleet.entry("users")]
-        found = views(fleet, services=entries)
+        entries = [ready.entry("orders", on_call=on_call), ready.entry("users")]
+        found = views(ready, services=entries)
         assert found["orders"].state.standing is standing, on_call
     assert found["users"].state.standing is READY
