@@ -33,7 +33,7 @@ _EPILOG = examples(
 
 
 class SchemaName(StrEnum):
-    """A file that people write, by the name of its JSON schema."""
+    """A file that people write, by the name of its schema."""
 
     MIGVERIFY = "migverify"
     RECON = "recon"
@@ -41,6 +41,7 @@ class SchemaName(StrEnum):
     TRAFFIC = "traffic"
     WAIVERS = "waivers"
     DRIFT = "drift"
+    FLEET = "fleet"
 
 
 class KeysName(StrEnum):

@@ -45,6 +45,7 @@ COMMANDS = (
     CommandEntry("workload", "migverify.cli.workload", "Capture what clients ask; digest, replay and compare it."),
     CommandEntry("guard", "migverify.cli.guard", "Guards: settings, schema, ids, capacity, hotspots, plans ..."),
     CommandEntry("runbook", "migverify.cli.runbook", "Runbooks with people: check, run, status, report."),
+    CommandEntry("fleet", "migverify.cli.fleet", "Many services: who may cut over tonight, and why not."),
     CommandEntry("report", "migverify.cli.report", "Show a run as text, JSON, HTML, JUnit or Prometheus text."),
     CommandEntry("mcp", "migverify.cli.mcp", "Serve read-only tools to an MCP client: status, report, diff ..."),
     CommandEntry("status", "migverify.cli.status", "Show runs, watches and runbook runs at a glance."),

@@ -68,9 +68,11 @@ def run(
 ) -> None:
     """Evaluate rules over tables, shards and services; exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE, 130 interrupted."""
     from migverify.cli.report import open_run_store
+    from migverify.config import comparison_digest
+    from migverify.guards.scope import CONFIGURATION
     from migverify.recon.evaluate import Conditions
     from migverify.recon.listing import write_csv
-    from migverify.recon.run import RulesRequest, RuleTools, run_rules
+    from migverify.recon.run import ALL_RULES, CHOSEN, RulesRequest, RuleTools, run_rules
     from migverify.report.model import ReportOptions
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
@@ -82,7 +84,10 @@ def run(
         if not quiet:
             say(f"engine {setup.engine}: {setup.engine_reason}")
         tools = RuleTools(runner, setup.build, Conditions(show=show))
-        facts = {"engine chosen because": setup.engine_reason, "endpoints": _endpoint_facts(setup)}
+        facts = {
+            "engine chosen because": setup.engine_reason, "endpoints": _endpoint_facts(setup),
+            CONFIGURATION: comparison_digest(setup.config), CHOSEN: ", ".join(rule or []) or ALL_RULES,
+        }  # fmt: skip
         request = RulesRequest(command_line(), setup.span, setup.values, resume, full, facts)
         try:
             run_id, _ = run_rules(setup.rules, tools, opened, request, line, lambda found: _say_run(found, quiet=quiet))

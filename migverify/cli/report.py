@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-PASSWORD_VARIABLE = "MIGVERIFY_STORE_PASSWORD"  # noqa: S105 - the name of one
 _EXAMPLES = examples(
     "migverify report last",
     "migverify report last --format html -o report.html --values",
@@ -85,7 +84,7 @@ def open_run_store(url: str | None, config: Path, *, create: bool = True) -> Res
     from migverify.config import load_config
     from migverify.config.urls import check_store_url
     from migverify.secrets import resolve_variable
-    from migverify.store.open import open_store
+    from migverify.store.open import PASSWORD_VARIABLE, open_configured, open_store
 
     if url is not None and "://" in url:
         try:
@@ -95,12 +94,4 @@ def open_run_store(url: str | None, config: Path, *, create: bool = True) -> Res
     own = resolve_variable(PASSWORD_VARIABLE, "--store").reveal() if PASSWORD_VARIABLE in os.environ else None
     if url is not None and not config.exists():
         return open_store(url, password=own, create=False)
-    loaded = load_config(config)
-    settings = loaded.store
-    # Opening a store may create its tables, so even a report must not open one on a server under test.
-    forbidden = [(e.host, e.port) for e in loaded.all_endpoints]
-    if url is not None and url != settings.url:
-        return open_store(url, password=own, forbidden=forbidden, create=create)
-    variable = settings.password_env
-    password = own if variable is None else resolve_variable(variable, "password_env of store").reveal()
-    return open_store(settings.url, password=password, forbidden=forbidden, tls=settings.tls, create=create)
+    return open_configured(load_config(config), url, create=create)

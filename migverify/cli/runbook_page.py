@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +14,12 @@ from migverify.errors import StoreError, UsageError
 from migverify.report.render import Format, format_of, render, write_report
 
 if TYPE_CHECKING:
+    from migverify.runbook.page.serve import ReadOnlyServer
     from migverify.runbook.page.watch_run import Watcher
     from migverify.runbook.record.run_store import RunStore
 
-__all__ = ["EXPORT_EPILOG", "REPORT_EPILOG", "SERVE_EPILOG", "export", "report", "serve"]
+__all__ = ["EXPORT_EPILOG", "REPORT_EPILOG", "SERVE_EPILOG", "export", "report", "serve",
+           "serve_until_stopped"]  # fmt: skip
 
 SERVE_EPILOG = examples(
     "migverify runbook serve                      # the newest run, on http://127.0.0.1:8765/",
@@ -61,13 +64,17 @@ def serve(
         watcher, host, port, report=lambda: _live_report(room, watcher), metrics=lambda: metrics_text(watcher.look())
     )
     with server:
-        say(f"the page is at {server.url}")
-        if not server.local:
-            say(f"note: everybody who reaches {host} can read it; nobody can change anything through it")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            say("the page is closed; the run goes on")
+        serve_until_stopped(server, "page")
+        say("the page is closed; the run goes on")
+
+
+def serve_until_stopped(server: ReadOnlyServer, what: str) -> None:
+    """Say where a page is, and serve it until Ctrl-C."""
+    say(f"the {what} is at {server.url}")
+    if not server.local:
+        say(f"note: everybody who reaches {server.host} can read it; nobody can change anything through it")
+    with suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 def _live_report(room: RunStore, watcher: Watcher) -> tuple[str, str]:

@@ -325,7 +325,8 @@ class StoreSettings:
     tls: Tls
 
 
-def _store_in_folder(url: str, info: ValidationInfo) -> str:
+def store_in_folder(url: str, info: ValidationInfo) -> str:
+    """Return a store's URL; a relative SQLite path starts at the folder of the file that names it."""
     scheme, _, rest = url.partition("://")
     name = rest[1:]
     relative = scheme.split("+")[0].lower() == "sqlite" and name and not name.startswith(("/", ":memory:", "file:"))
@@ -350,7 +351,7 @@ class Config(Strict):
         validation_alias="endpoints",
         description="Further endpoints that reconciliation rules read, by name: services beside the migrating pair.",
     )
-    store_url: Annotated[StoreUrl, AfterValidator(_store_in_folder)] = Field(
+    store_url: Annotated[StoreUrl, AfterValidator(store_in_folder)] = Field(
         default="sqlite:///.migverify/runs.db",
         validate_default=True,
         validation_alias="store",

@@ -48,6 +48,8 @@ class EvidenceReading:
         What commands of remedies need to find the configuration.
     replays
         The folder in which replays are kept.
+    known_runs
+        The runs of the store, the newest first, where they were read already.
     """
 
     store: ResultStore
@@ -59,6 +61,7 @@ class EvidenceReading:
     scenarios: Sequence[str] = ()
     options: str = ""
     replays: str = ""
+    known_runs: Sequence[RunInfo] = ()
     _runs: list[RunInfo] = field(default_factory=list)
 
     def command(self, words: str) -> str:
@@ -68,7 +71,7 @@ class EvidenceReading:
     def runs(self, kind: StoredKind) -> Iterator[RunInfo]:
         """Yield the runs of a kind without their plans, the newest first."""
         if not self._runs:
-            self._runs.extend(self.store.runs(RUNS_SEARCHED))
+            self._runs.extend(self.known_runs or self.store.runs(RUNS_SEARCHED))
         return (run for run in self._runs if run.kind is kind)
 
     def serves(self, run: RunInfo, *, needs_capture: bool = True) -> bool:

@@ -83,7 +83,7 @@ def decide_now(
                          hint="Name its folder, or write it under decision.capture in migverify.yaml.")  # fmt: skip
     service, unread = (None, offline) if offline else _service(config, folder)
     reading = EvidenceReading(
-        store, service, rules_of(config), str(folder), _waivers(config), config.decision.clients,
+        store, service, rules_of(config), str(folder), waivers_of(config), config.decision.clients,
         config.decision.scenarios, options, config.workload.folder,
     )  # fmt: skip
     return decide(evidence(reading, time.time() if now is None else now, unread), reading.rules)
@@ -99,7 +99,8 @@ def _service(config: Config, capture: Path) -> tuple[Basis | None, str]:
         return None, f"{error.message} {error.hint or ''}".strip()
 
 
-def _waivers(config: Config) -> tuple[Waiver, ...]:
+def waivers_of(config: Config) -> tuple[Waiver, ...]:
+    """Return the accepted differences of a configuration that hold today; raises ConfigError."""
     return () if config.workload.waivers is None else load_waivers(Path(config.workload.waivers)).holding
 
 

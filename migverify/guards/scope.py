@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from migverify.config import Config, includes, route, unmatched_includes
+from migverify.config import Config, comparison_digest, includes, route, unmatched_includes
 from migverify.model import Endpoint
 from migverify.secrets import resolve_password
 from migverify.sql.fingerprint import Renamed
 
+CONFIGURATION = "configuration"
+"""The fact of a run that holds the digest of what its configuration compares."""
 Route = Callable[[str, str, str], tuple[str, str]]
 """(endpoint, database, table) of a source -> (database, table) on the target."""
 
@@ -76,6 +78,7 @@ class Scope:
         return [pattern.text for pattern in unmatched_includes(self.config, names)]
 
     def facts(self) -> dict[str, object]:
-        """Return what a run keeps of the endpoints it asked."""
+        """Return what a run keeps of the endpoints it asked, and of the configuration."""
         endpoints = (*self.endpoints, *self.others)
-        return {"endpoints": {e.name: {"address": f"{e.host}:{e.port}"} for e in endpoints}}
+        addresses = {e.name: {"address": f"{e.host}:{e.port}"} for e in endpoints}
+        return {"endpoints": addresses, CONFIGURATION: comparison_digest(self.config)}

@@ -154,6 +154,8 @@ class Table:
         How many rows there are, where ``rows`` holds only the first; the report says so.
     filtered
         What a row is ("table pair"): the page lets its reader sort and filter. At most one table of a report.
+    tones
+        Of a table that is filtered: the tones of its first column that are offered, with their words.
     text_rows
         Rows that a terminal shows.
     """
@@ -164,6 +166,9 @@ class Table:
     note: str = ""
     total: int = 0
     filtered: str = ""
+    tones: tuple[tuple[str, str], ...] = (
+        ("mismatch", "MISMATCH"), ("inconclusive", "INCONCLUSIVE"), ("match", "MATCH"),
+    )  # fmt: skip
     style: str = ""
     named: int = 1
     text_rows: int | None = None

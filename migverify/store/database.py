@@ -60,11 +60,15 @@ _ROLLED_BACK = frozenset({1205, 1213, 8002, 8022, 8027, 8028, 9005, 9007})
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A store's database. ``label`` and errors hold no password."""
+    """A store's database. ``label`` and errors hold no password.
+
+    ``pinned``: all reads are made by this connection, as of one moment; for a reader that asks much and writes nothing.
+    """
 
     engine: Engine
     label: str
     secret: object = field(default=None, repr=False)
+    pinned: Connection | None = field(default=None, repr=False)
 
     def read(self, action: str, work: Callable[[Connection], T]) -> T:
         """Read in one transaction; again when the connection broke.
@@ -126,6 +130,8 @@ class Database:
         return self._tried(unknown, lambda: self._run(lambda connection: arrived(connection, result), write=True))
 
     def _run(self, work: Callable[[Connection], T], *, write: bool) -> T:
+        if self.pinned is not None and not write:
+            return work(self.pinned)
         with self.engine.execution_options(migverify_write=write).connect() as connection:
             return work(connection)
 

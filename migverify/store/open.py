@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     URL,
@@ -34,6 +34,7 @@ from sqlalchemy.schema import CreateTable
 
 from migverify.errors import StoreError, StoreSettingError
 from migverify.model import StoredKind, Tls, default_tls_mode
+from migverify.secrets import resolve_variable
 from migverify.store import schema as t
 from migverify.store.codec import decode_object, digest
 from migverify.store.database import Database, label_of, store_error
@@ -41,6 +42,10 @@ from migverify.store.facts import insert_many
 from migverify.store.results import ResultStore
 from migverify.store.runs import plan_of
 
+if TYPE_CHECKING:
+    from migverify.config import Config
+
+PASSWORD_VARIABLE = "MIGVERIFY_STORE_PASSWORD"  # noqa: S105 - the name of one
 _BUSY_SECONDS = 30.0
 _SERVER_SECONDS = {"connect_timeout": 10, "read_timeout": 120, "write_timeout": 120}
 _DEFAULT_PORTS = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
@@ -101,6 +106,41 @@ def open_store(
         engine.dispose()
         raise
     return ResultStore(engine, label, secret=parsed.password)
+
+
+def open_configured(
+    config: Config, url: str | None = None, *, variable: str | None = None, create: bool = True
+) -> ResultStore:
+    """Open the store of a configuration, or another one beside its endpoints.
+
+    Parameters
+    ----------
+    url
+        Another store than the configuration's.
+    variable
+        Name of the environment variable with the password; None: what the configuration names for its own store, else
+        ``MIGVERIFY_STORE_PASSWORD`` where that is set.
+
+    Raises
+    ------
+    ConfigError
+        the variable is not set.
+    StoreError
+        the store cannot be opened, or is on an endpoint under test.
+    """
+    settings = config.store
+    is_own = url is None or url == settings.url
+    # Opening a store may create its tables, so even a report must not open one on a server under test.
+    forbidden = [(e.host, e.port) for e in config.all_endpoints]
+    variable = variable or (settings.password_env if is_own else None)
+    password = None
+    if variable is not None:
+        password = resolve_variable(variable, "password_env of store").reveal()
+    elif PASSWORD_VARIABLE in os.environ:
+        password = resolve_variable(PASSWORD_VARIABLE, "the store").reveal()
+    tls = settings.tls if is_own else None
+    chosen = settings.url if url is None else url
+    return open_store(chosen, password=password, forbidden=forbidden, tls=tls, create=create)
 
 
 _SCHEME = re.compile(r"[a-z][a-z0-9]+(?:\+[a-z0-9]+)?:", re.IGNORECASE)

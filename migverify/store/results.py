@@ -26,6 +26,7 @@ from migverify.model import (
     RunInfo,
     StoredKind,
     TableResult,
+    Verdict,
     rows_of,
 )
 from migverify.store import codec, facts
@@ -216,6 +217,18 @@ class ResultStore(RunLog):
         bodies = self.database.read(f"cannot read run {run_id} from", lambda c: c.scalars(query).all())
         results = [codec.decode_json(TableResult, body, "a table result") for body in bodies]
         return sorted(results, key=lambda result: (result.source, result.target, result.pair))
+
+    def verdict_counts(self, run_id: str) -> dict[Verdict, int]:
+        """Return how many table pairs have each verdict, by the last result of each; made by the database."""
+        table = t.table_results
+        joined = select(table.c.verdict, func.count().label("n")).join(t.scopes, t.scopes.c.scope == table.c.scope)
+        query = joined.where(t.scopes.c.run_id == run_id, _is_last(table, ())).group_by(table.c.verdict)
+        rows = self.database.read(f"cannot read run {run_id} from", lambda c: c.execute(query).all())
+        try:
+            return {Verdict(row.verdict): int(row.n) for row in rows}
+        except ValueError as error:
+            raise StoreError(f"run {run_id} has a result whose verdict does not exist: {error}",
+                             hint="The store is damaged: verify again into another one.") from error  # fmt: skip
 
     def add_sql(self, run_id: str, pair: str, side: str, purpose: str, text: str) -> None:
         """Record the exact SQL of a purpose; what was recorded first for (pair, side, purpose) stays."""

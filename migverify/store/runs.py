@@ -7,16 +7,19 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, insert, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from migverify.errors import StoreError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store import codec
 from migverify.store import schema as t
-from migverify.store.database import Database
+from migverify.store.database import Database, store_error
 from migverify.store.facts import next_number
 from migverify.store.run_leases import Heartbeats, claim
 from migverify.store.schema import IN_LIST
@@ -47,6 +50,29 @@ class RunLog:
     def engine(self) -> Engine:
         """The engine of the store's database."""
         return self.database.engine
+
+    @contextmanager
+    def one_reading(self) -> Iterator[None]:
+        """Let all reads be of one moment, by one connection: a fifth of the time for a reader of many small things.
+
+        Not for threads that share the store, and nothing is written meanwhile.
+
+        Raises
+        ------
+        StoreError
+            the store cannot be read.
+        """
+        before = self.database
+        try:
+            connection = self.engine.connect()
+        except SQLAlchemyError as error:
+            raise store_error("cannot read", before.label, error, secret=before.secret) from error
+        with connection:
+            self.database = replace(before, pinned=connection)
+            try:
+                yield
+            finally:
+                self.database = before
 
     # Runs
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,15 @@ class Directions:
     hand_over: HandOver | None
 
 
-def both_directions(config: Config, digest: str, store: ResultStore, ledgers: Path) -> Directions | None:
+def both_directions(
+    config: Config, digest: str, store: ResultStore, ledgers: Path, runs: Sequence[RunInfo] | None = None
+) -> Directions | None:
     """Return the watches of a configuration in both directions; None where it has none.
+
+    Parameters
+    ----------
+    runs
+        Among which its watches are looked for, the newest first; None: those of the store.
 
     Raises
     ------
@@ -92,7 +99,7 @@ def both_directions(config: Config, digest: str, store: ResultStore, ledgers: Pa
         the store cannot be read.
     """
     watches = [
-        run for run in store.runs(RUNS_SEARCHED)
+        run for run in (store.runs(RUNS_SEARCHED) if runs is None else runs)
         if run.kind is StoredKind.TABLES and run.facts.get("watch") and run.plan_hash == digest
     ]  # fmt: skip
     forward = next((run for run in watches if not run.facts.get("reverse")), None)

@@ -25,7 +25,8 @@ class LastStatus:
 
     ``as_of`` is the place up to which every written key is proved, empty for none; ``read`` the places up to which
     changes were read. ``open_keys`` are not proved yet, the oldest of them was written ``oldest_seconds`` before
-    ``at``. ``reason`` is the first one why the verdict is not MATCH.
+    ``at``. ``reason`` is the first one why the verdict is not MATCH. ``lag_seconds`` is how far the target is behind
+    what was read, None where that is not known of some source.
     """
 
     at: float
@@ -36,6 +37,7 @@ class LastStatus:
     oldest_seconds: float | None
     diverged: int
     reason: str
+    lag_seconds: float | None = None
 
     @classmethod
     def of(cls, status: TablesStatus) -> LastStatus:
@@ -48,7 +50,7 @@ class LastStatus:
         return cls(
             status.at, status.verdict, status.as_of, " ".join(source.read for source in status.sources if source.read),
             sum(t.pending + t.doubt + t.hot for t in status.tables), max(ages, default=None),
-            sum(t.diverged for t in status.tables), next(iter(reasons), ""),
+            sum(t.diverged for t in status.tables), next(iter(reasons), ""), _lag(status),
         )  # fmt: skip
 
     def as_text(self) -> str:
@@ -67,3 +69,9 @@ class LastStatus:
             return cls(**{**known, "verdict": Verdict(known["verdict"])}) if isinstance(known, Mapping) else None
         except (ValueError, TypeError, KeyError):
             return None
+
+
+def _lag(status: TablesStatus) -> float | None:
+    lags = [source.lag_seconds for source in status.sources]
+    known = [lag for lag in lags if lag is not None]
+    return max(known) if known and len(known) == len(lags) else None

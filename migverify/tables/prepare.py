@@ -58,7 +58,7 @@ class PreparedTables:
     views and the like, ``hidden`` the databases of which a user may see a part only: nothing over them is MATCH.
     ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the plan keeps them, so
     that a later run can tell which results a change of a table made stale. ``identities`` say by the same names which
-    table each was, read before its definition.
+    table each was, read before its definition. ``chosen`` are the patterns of ``--tables``, empty for all tables.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -72,6 +72,7 @@ class PreparedTables:
     layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     identities: Mapping[str, Mapping[str, TableIdentity]] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
@@ -180,7 +181,7 @@ def _prepare_once(
     _refuse_empty(config, found, known)
     refuse_unfit_overrides(config, found, known)
     prepared = _prepared(config, found, hash_name, facts, tuple(skipped), read_at, identities)
-    return replace(prepared, hidden=tuple(hidden))
+    return replace(prepared, hidden=tuple(hidden), chosen=tuple(pattern.text for pattern in patterns))
 
 
 def _hidden(session: Session, databases: Set[str]) -> Iterator[str]:

@@ -38,6 +38,10 @@ from migverify.tables.verify import Controls, VerifyProgress, verify_tables
 LOCAL_BUDGET_SECONDS = 1.0
 SPARK_BUDGET_SECONDS = 5.0
 """How long one task may read: a Spark job costs more to start, a thread nothing."""
+INTERRUPTED = "interrupted; resume it"
+"""The reason of a run that was asked to stop."""
+CHOSEN, ALL_TABLES = "tables chosen", "all"
+"""The fact of a run that says which tables ``--tables`` chose, and its value without that option."""
 _OTHER = "Put the configuration back, or start a new run. Limits and secrets may change."
 
 
@@ -102,9 +106,7 @@ def run_tables(
             verdicts.append(Verdict.INCONCLUSIVE)
         verdict = Verdict.worst(verdicts)
     except KeyboardInterrupt:
-        store.finish_run(
-            run_id, Verdict.INCONCLUSIVE, {"reasons": ["interrupted; resume it"], "seconds": time.time() - started}
-        )
+        store.finish_run(run_id, Verdict.INCONCLUSIVE, {"reasons": [INTERRUPTED], "seconds": time.time() - started})
         raise
     facts = {
         "seconds": time.time() - started,
@@ -151,6 +153,7 @@ def _open_run(
     facts: dict[str, Any] = {
         "engine": engine.name, "slots": engine.slots, "migverify": __version__, "python": platform.python_version(),
         "endpoints": prepared.facts, "skipped": list(prepared.skipped),
+        CHOSEN: ", ".join(prepared.chosen) or ALL_TABLES,
     }  # fmt: skip
     if request.since is not None:
         earlier = proof_run(store, request.since, prepared.digest)

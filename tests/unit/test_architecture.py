@@ -23,8 +23,9 @@ LEVELS = {
     "decision": 8,
     "report": 9, "spark": 9,
     "runbook": 10,
-    "outputs": 11,
-    "cli": 12, "__main__": 13,
+    "fleet": 11,
+    "outputs": 12,
+    "cli": 13, "__main__": 14,
 }  # fmt: skip
 
 HEAVY = {
@@ -32,7 +33,7 @@ HEAVY = {
     "pandas": {"spark"},
     "sqlalchemy": {"store"},
     "jinja2": {"report"}, "typer": {"cli"},
-    "pydantic": {"config", "guards", "recon", "runbook", "workload", "outputs", "cli"},
+    "pydantic": {"config", "fleet", "guards", "recon", "runbook", "workload", "outputs", "cli"},
     "sqlglot": {"recon", "sql", "workload"},
     "pymysql": {"changes", "db", "store"}, "pymysqlreplication": set(),
     "mcp": {"cli"}, "mcp_types": {"cli"}, "anyio": {"cli"},

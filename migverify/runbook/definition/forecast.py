@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from migverify.errors import UsageError
@@ -169,6 +169,37 @@ def _walk(
     return starts, max(ends, default=0.0)
 
 
+def duration_of(
+    runbook: Runbook, kind: RunKind, handoff: float = HANDOFF_SECONDS
+) -> Callable[[Sequence[float]], float]:
+    """Return what tells how long a run takes from its beginning, from the seconds of each step in their order.
+
+    It is what ``forecast`` says of a run that has not begun, prepared for many samples.
+
+    Raises UsageError: steps wait for each other.
+    """
+    network = network_of(runbook.steps)
+    if network.stuck:
+        raise UsageError("steps wait for each other: nothing can be forecast")
+    steps = [step for step in runbook.steps if applies(step, runbook.environment, kind)]
+    alone = starting_by_themselves(steps, {step.id: step.needs for step in runbook.steps})
+    order = []
+    for n in network.order:
+        step = runbook.steps[n]
+        is_run = applies(step, runbook.environment, kind)
+        people = (handoffs_before(step, alone, kind) + handoffs_after(step, kind)) * handoff if is_run else 0.0
+        order.append((n, tuple(network.needs[n]), is_run, people))
+
+    def duration(lasts: Sequence[float]) -> float:
+        ends = [0.0] * len(order)
+        for n, needs, is_run, people in order:
+            begin = max([ends[need] for need in needs], default=0.0)
+            ends[n] = begin + people + lasts[n] if is_run else begin
+        return max(ends, default=0.0)
+
+    return duration
+
+
 def rollback_deadline(closes: float, armed: Mapping[str, Rollback], margin: float) -> RollbackDeadline:
     """Return the latest moment to decide a rollback: window close - planned rollbacks of the ARMED steps - margin.
 
@@ -194,6 +225,6 @@ def rollback_deadline(closes: float, armed: Mapping[str, Rollback], margin: floa
 
 
 __all__ = [
-    "ENOUGH_DRILLS", "NO_DRILLS", "Drills", "Estimate", "Forecast", "Progress", "RollbackDeadline", "estimates",
-    "forecast", "quantile", "rollback_deadline",
+    "ENOUGH_DRILLS", "NO_DRILLS", "Drills", "Estimate", "Forecast", "Progress", "RollbackDeadline", "duration_of",
+    "estimates", "forecast", "quantile", "rollback_deadline",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from migverify.config.problems import FileProblem, explain, refuse
 from migverify.config.yaml_text import YamlDocument
 from migverify.errors import ConfigError
-from migverify.runbook.definition.expand import read_source
+from migverify.runbook.definition.expand import Source, read_source
 from migverify.runbook.definition.findings import LintFinding, Places, finding
 from migverify.runbook.definition.hashing import runbook_sha, script_shas, step_sha
 from migverify.runbook.definition.parameters import (
@@ -41,7 +41,7 @@ class Reading:
     places: Places
 
 
-def load_runbook(path: Path, parameters: Mapping[str, str], environment: str) -> Runbook:
+def load_runbook(path: Path, parameters: Mapping[str, str], environment: str, source: Source | None = None) -> Runbook:
     """Read a runbook, its parameters filled in. It is not linted: see ``lint``.
 
     Parameters
@@ -52,11 +52,13 @@ def load_runbook(path: Path, parameters: Mapping[str, str], environment: str) ->
         Values of ``{{name}}``, as text.
     environment
         Where it is run; one of the file's ``environments``.
+    source
+        What ``read_source`` gave for the file, where it was read already: a template serves many services.
 
     Raises ConfigError: the file is missing or no YAML, a key is wrong, a parameter is missing or left; names file, line
     and rule.
     """
-    reading = read_runbook(path, parameters, environment)
+    reading = read_runbook(path, parameters, environment, source)
     if reading.runbook is None or any(one.refused for one in reading.findings):
         refuse(
             path, [FileProblem((one.place.line, 0), f"{one.place}: {one.text}", one.hint) for one in reading.findings]
@@ -67,12 +69,25 @@ def load_runbook(path: Path, parameters: Mapping[str, str], environment: str) ->
     return reading.runbook
 
 
-def read_runbook(path: Path, parameters: Mapping[str, str], environment: str) -> Reading:
+def step_shapes(source: Source, runbook: Runbook) -> dict[str, str]:
+    """Return a hash of each step as the file has it, by its id: no parameter is filled in.
+
+    Steps of two instances of one template are equal by it, and so are their durations.
+    """
+    data: Any = source.document.data
+    return {
+        step.id: step_sha(raw, phase.id, step.needs, step.scripts)
+        for phase, part in zip(runbook.phases, data["phases"], strict=True)
+        for step, raw in zip(phase.steps, part["steps"], strict=True)
+    }
+
+
+def read_runbook(path: Path, parameters: Mapping[str, str], environment: str, source: Source | None = None) -> Reading:
     """Read a runbook for ``lint``: what is wrong with keys and parameters comes as findings.
 
     Raises ConfigError: the file is missing, or is not YAML.
     """
-    source = read_source(path)
+    source = source or read_source(path)
     document = source.document
     places = Places(str(path), document)
     declared, problems = _declared(path, document)
@@ -249,4 +264,5 @@ def case_files(folder: Path) -> dict[str, CaseFile]:
     return found
 
 
-__all__ = ["CaseFile", "Reading", "case_files", "case_priorities", "known_cases", "load_runbook", "read_runbook"]
+__all__ = ["CaseFile", "Reading", "case_files", "case_priorities", "known_cases", "load_runbook", "read_runbook",
+           "step_shapes"]  # fmt: skip

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gzip
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +22,7 @@ from migverify.errors import UsageError
 from migverify.model import is_loopback
 from migverify.runbook.page.watch_run import Watcher
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "PageServer", "asset"]
+__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "HTML", "METRICS", "PageAnswer", "PageServer", "ReadOnlyServer", "asset"]
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8765
 _POLICY = (
@@ -39,8 +40,9 @@ _HEADERS = {
 }
 _SMALL = 1_000
 """Bytes below which an answer is not compressed."""
+HTML, METRICS = "text/html; charset=utf-8", "text/plain; version=0.0.4; charset=utf-8"
 _ASSETS = {
-    "/": ("live.html", "text/html; charset=utf-8"),
+    "/": ("live.html", HTML),
     "/app.js": ("live.js", "text/javascript; charset=utf-8"),
     "/style.css": ("live.css", "text/css; charset=utf-8"),
 }
@@ -55,8 +57,19 @@ def asset(name: str) -> str:
     return (files("migverify.runbook.page") / "templates" / name).read_text(encoding="utf-8")
 
 
-class PageServer(ThreadingHTTPServer):
-    """Serves the page of one run.
+@dataclass(frozen=True, slots=True)
+class PageAnswer:
+    """What is sent for a path. ``policy`` is its content security policy, None for that of our own assets."""
+
+    body: str | bytes
+    kind: str = "text/plain; charset=utf-8"
+    policy: str | None = None
+    status: HTTPStatus = HTTPStatus.OK
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+
+class ReadOnlyServer(ThreadingHTTPServer):
+    """Serves pages that can only be read.
 
     Parameters
     ----------
@@ -65,10 +78,6 @@ class PageServer(ThreadingHTTPServer):
         else's could otherwise have its own name point here, and read along.
     port
         0: any that is free; see ``url``.
-    report
-        Makes the report as HTML; None: there is none.
-    metrics
-        Makes the metrics as text; None: there are none.
 
     Raises
     ------
@@ -79,11 +88,7 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(
-        self, watcher: Watcher, host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, *, report: Maker | None = None,
-        metrics: Callable[[], str] | None = None,
-    ) -> None:  # fmt: skip
-        self.watcher, self.report, self.metrics = watcher, report, metrics
+    def __init__(self, host: str, port: int) -> None:
         self.host = host
         self._talking: set[socket.socket] = set()
         if ":" in host:
@@ -95,6 +100,11 @@ class PageServer(ThreadingHTTPServer):
                 f"{host}:{port} cannot be listened on: {error.strerror or error}",
                 hint="Name another --port, or an address of this machine with --host.",
             ) from error
+
+    def answer(self, path: str, known: str) -> PageAnswer | None:
+        """Return what is sent for a path; None: there is no such page. ``known`` is the ETag that the reader has."""
+        del path, known
+        return None
 
     @property
     def url(self) -> str:
@@ -137,8 +147,48 @@ class PageServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
+class PageServer(ReadOnlyServer):
+    """Serves the page of one run.
+
+    Parameters
+    ----------
+    report
+        Makes the report as HTML; None: there is none.
+    metrics
+        Makes the metrics as text; None: there are none.
+    """
+
+    def __init__(
+        self, watcher: Watcher, host: str = DEFAULT_HOST, port: int = DEFAULT_PORT, *, report: Maker | None = None,
+        metrics: Callable[[], str] | None = None,
+    ) -> None:  # fmt: skip
+        self.watcher, self.report, self.metrics = watcher, report, metrics
+        super().__init__(host, port)
+
+    def answer(self, path: str, known: str) -> PageAnswer | None:
+        """Return the page, its script and style, what it shows as JSON, the report or the metrics."""
+        if path in _ASSETS:
+            name, kind = _ASSETS[path]
+            return PageAnswer(asset(name), kind)
+        if path == "/view.json":
+            return self._view(known)
+        if path == "/report.html" and self.report is not None:
+            text, policy = self.report()
+            return PageAnswer(text, HTML, policy)
+        if path == "/metrics" and self.metrics is not None:
+            return PageAnswer(self.metrics(), METRICS)
+        return None
+
+    def _view(self, known: str) -> PageAnswer:
+        seen = self.watcher.look()
+        extra = {"ETag": seen.etag, "X-Now": f"{self.watcher.now():.3f}"}
+        if known == seen.etag:
+            return PageAnswer(b"", status=HTTPStatus.NOT_MODIFIED, extra=extra)
+        return PageAnswer(seen.body, "application/json; charset=utf-8", extra=extra)
+
+
 class _Handler(BaseHTTPRequestHandler):
-    server: PageServer
+    server: ReadOnlyServer
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "migverify", ""
     timeout = 20
@@ -162,26 +212,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         if self.server.local and not _is_here(self.headers.get("Host", "")):
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "This server answers for this machine only.\n")
-        elif path in _ASSETS:
-            name, kind = _ASSETS[path]
-            self._send(HTTPStatus.OK, asset(name), kind)
-        elif path == "/view.json":
-            self._view()
-        elif path == "/report.html" and self.server.report is not None:
-            text, policy = self.server.report()
-            self._send(HTTPStatus.OK, text, "text/html; charset=utf-8", {"Content-Security-Policy": policy})
-        elif path == "/metrics" and self.server.metrics is not None:
-            self._send(HTTPStatus.OK, self.server.metrics(), "text/plain; version=0.0.4; charset=utf-8")
+        elif (answer := self.server.answer(path, self.headers.get("If-None-Match", ""))) is not None:
+            policy = {} if answer.policy is None else {"Content-Security-Policy": answer.policy}
+            self._send(answer.status, answer.body, answer.kind, {**answer.extra, **policy})
         else:
             self._send(HTTPStatus.NOT_FOUND, "There is no such page here.\n")
-
-    def _view(self) -> None:
-        seen = self.server.watcher.look()
-        extra = {"ETag": seen.etag, "X-Now": f"{self.server.watcher.now():.3f}"}
-        if self.headers.get("If-None-Match") == seen.etag:
-            self._send(HTTPStatus.NOT_MODIFIED, b"", extra=extra)
-        else:
-            self._send(HTTPStatus.OK, seen.body, "application/json; charset=utf-8", extra)
 
     def _send(
         self, status: HTTPStatus, body: str | bytes, kind: str = "text/plain; charset=utf-8",

@@ -67,6 +67,11 @@ BY_A_RUNBOOK = {
 }  # fmt: skip
 """Servers are asked by the gates and actions of a runbook, which judge silence themselves."""
 
+BY_A_FLEET = {
+    "fleet status": "fleet status", "fleet board": "fleet board -o board.txt", "fleet verify": "fleet verify",
+}  # fmt: skip
+"""A server or store that is away is the reason of its service."""
+
 LOG = """\
 /usr/sbin/mysqld, Version: 8.0.36 (MySQL Community Server - GPL). started with:
 Tcp port: 3306  Unix socket: /tmp/mysql.sock
@@ -83,7 +88,29 @@ CONFLICT = (
 
 
 def test_every_command_is_known_to_connect_or_not() -> None:
-    assert set(command_lines()) == {*CONNECTING, *FILES_ONLY, *BY_A_RUNBOOK}
+    assert set(command_lines()) == {*CONNECTING, *FILES_ONLY, *BY_A_RUNBOOK, *BY_A_FLEET}
+
+
+@pytest.mark.parametrize("command", BY_A_FLEET)
+def test_of_a_fleet_it_is_exit_code_3_and_the_reason_of_its_service(
+    folder: Path, port: int, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    store = {}
+    if command != "fleet verify":  # the endpoints lie elsewhere, or the store would be refused for lying on one
+        store = {"store": f"mysql+pymysql://u@127.0.0.1:{port}/x"}
+        (folder / "migverify.yaml").write_text(
+            "source: {url: 'mysql://root@db:1'}\ntarget: {url: 'tidb://root@db:2'}\n"
+        )
+    (folder / "fleet.yaml").write_text(yaml.safe_dump({
+        "schema_version": 1, "waves": [{"name": "w", "window": {"start": "2030-01-01T00:00", "duration": "1h"}}],
+        "services": [{"name": "orders", "owner": "us", "wave": "w", "config": "migverify.yaml", **store}],
+    }))  # fmt: skip
+    assert run(BY_A_FLEET[command].split()) == ExitCode.INCONCLUSIVE
+    out, err = capfd.readouterr()
+    said = out + ((folder / "board.txt").read_text() if command == "fleet board" else "")
+    assert "orders" in said
+    assert "connect" in said
+    assert "Traceback" not in err
 
 
 @pytest.fixture

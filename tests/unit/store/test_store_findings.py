@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.errors import StoreError
-from migverify.model import StoredKind
+from migverify.model import StoredKind, Verdict
 from migverify.store import codec
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
+from migverify_lab.fleet import result
 from tests.fakes import FakeStore
 
 RULE = "orders and payments 😀"
@@ -163,3 +164,25 @@ def test_the_store_and_the_fake_agree(tmp_path_factory: pytest.TempPathFactory, 
     assert list(real.windows(runs[0], RULE)) == list(fake.windows(runs[1], RULE))
     assert real.count_findings(runs[0], RULE) == fake.count_findings(runs[1], RULE)
     real.close()
+
+
+def test_verdicts_of_the_last_results_are_counted_by_the_database(store: ResultStore) -> None:
+    run = new_run(store)
+    assert store.verdict_counts(run) == {}
+    for pair, verdict in (("a", Verdict.MATCH), ("b", Verdict.MATCH), ("a", Verdict.MISMATCH), ("c", Verdict.MATCH)):
+        store.add_table_result(run, result(pair, verdict))
+    store.add_table_result(new_run(store), result("d", Verdict.INCONCLUSIVE))
+    assert store.verdict_counts(run) == {Verdict.MATCH: 2, Verdict.MISMATCH: 1}
+
+
+def test_one_reading_is_of_one_moment_and_the_store_goes_on_after_it(store: ResultStore) -> None:
+    run = new_run(store)
+    with store.one_reading():
+        before = [one.run_id for one in store.runs()]
+        other = open_store(f"sqlite:///{store.database.label}")
+        later = new_run(other)
+        other.close()
+        assert [one.run_id for one in store.runs()] == before == [run]
+    assert [one.run_id for one in store.runs()] == [later, run]
+    store.finish_run(run, Verdict.MATCH, {})
+    assert store.load_run(run).verdict is Verdict.MATCH

@@ -1,0 +1,283 @@
+"""``fleet.yaml`` -> frozen models: waves, services, limits. Errors name file, line and key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta, tzinfo
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo
+
+from migverify.config.fields import SHARD, Many, PathInFolder, StoreUrl, Strict, VariableName, ZoneName, in_folder
+from migverify.config.problems import FileProblem, problem_at, read_document, refuse, validate
+from migverify.config.settings import store_in_folder
+from migverify.config.yaml_text import Steps, YamlDocument
+from migverify.config.zones import find_zone
+from migverify.errors import ConfigError
+from migverify.fleet.model import FleetPart
+from migverify.runbook.definition.fields import parse_duration
+
+TITLE = "migverify fleet"
+"""Of the JSON schema."""
+DEFAULT_NAME = "fleet.yaml"
+_ADDRESS = re.compile(r"\S+:\d{1,5}")
+_DAY = timedelta(days=1)
+
+
+def _name(text: str) -> str:
+    if not SHARD.fullmatch(text):
+        raise ValueError("this holds letters, digits, _ and -")
+    return text
+
+
+def _date(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return date.fromisoformat(value)
+        except ValueError:
+            raise ValueError("this is a date, for example 2026-12-01") from None
+    return value
+
+
+def _local_moment(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError("this is a date and time, for example 2026-12-01T22:00") from None
+        if moment.tzinfo is not None:
+            raise ValueError("this has no offset: `zone` says in which zone it is")
+        return moment
+    return value
+
+
+def _clock_time(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            found = time.fromisoformat(value)
+        except ValueError:
+            raise ValueError("this is a time of the day in quotes, for example '22:00'") from None
+        if found.tzinfo is not None:
+            raise ValueError("this has no offset: `zone` says in which zone it is")
+        return found
+    return value
+
+
+def _positive(seconds: float) -> float:
+    if not 0 < seconds < float("inf"):
+        raise ValueError("this is a duration above 0, for example 30s, 5m or 1h30m")
+    return seconds
+
+
+def _room_in_folder(text: str, info: ValidationInfo) -> str:
+    return store_in_folder(text, info) if "://" in text else in_folder(text, info)
+
+
+Name = Annotated[str, AfterValidator(_name)]
+PositiveDuration = Annotated[
+    float, BeforeValidator(parse_duration, json_schema_input_type=str), AfterValidator(_positive)
+]
+Day = Annotated[date, BeforeValidator(_date, json_schema_input_type=str)]
+LocalMoment = Annotated[datetime, BeforeValidator(_local_moment, json_schema_input_type=str)]
+ClockTime = Annotated[time, BeforeValidator(_clock_time, json_schema_input_type=str)]
+
+
+class WaveWindow(Strict):
+    """When the services of a wave cut over."""
+
+    start: LocalMoment = Field(description="Date and time in `zone`, for example `2026-12-01T22:00`.")
+    zone: ZoneName = Field(default="UTC", description="`UTC`, an offset like `+09:00`, or a name like `Asia/Tokyo`.")
+    duration: PositiveDuration = Field(description="How long, for example `4h`.")
+
+    @property
+    def opens(self) -> float:
+        """When it opens, Unix seconds."""
+        return self.start.replace(tzinfo=find_zone(self.zone or "UTC")).timestamp()
+
+    @property
+    def closes(self) -> float:
+        """When it closes, Unix seconds."""
+        return self.opens + self.duration
+
+    def holds(self, day: date) -> bool:
+        """Whether some moment of the window is on a day of its zone."""
+        zone = find_zone(self.zone or "UTC")
+        last = datetime.fromtimestamp(self.closes - 0.001, zone).date()
+        return self.start.date() <= day <= last
+
+
+class FleetWave(Strict):
+    """Services that cut over in one window."""
+
+    name: Name = Field(description="Its name.")
+    window: WaveWindow = Field(description="When.")
+    parallel: int = Field(default=1, ge=1, le=1000, description="How many cutovers may run at the same time.")
+
+
+class ServiceRunbook(Strict):
+    """The runbook by which a service cuts over."""
+
+    path: PathInFolder = Field(description="The file.")
+    environment: str = Field(min_length=1, description="The environment of the night.")
+    parameters: dict[str, str] = Field(default_factory=dict, description="Values of its parameters, as with `--set`.")
+    runs: Annotated[str, AfterValidator(_room_in_folder)] = Field(
+        default="runs", validate_default=True, min_length=1,
+        description="Where its runs are kept: a folder, or the URL of a result store.",
+    )  # fmt: skip
+    cases: PathInFolder | None = Field(
+        default=None, description="Disaster recovery cases; default: `dr/` beside the runbook."
+    )
+
+
+class FleetService(Strict):
+    """One service."""
+
+    name: Name = Field(description="Its name.")
+    owner: str = Field(min_length=1, description="Who answers for it.")
+    wave: str = Field(min_length=1, description="The wave in which it cuts over.")
+    date: Day | None = Field(default=None, description="The day of its cutover; default: the first of its wave.")
+    config: PathInFolder = Field(description="Its `migverify.yaml`.")
+    store: Annotated[StoreUrl, AfterValidator(store_in_folder)] | None = Field(
+        default=None, description="Its result store; default: what its configuration says."
+    )
+    store_password_env: VariableName | None = Field(
+        default=None, description="Variable with the password of `store`; default: `MIGVERIFY_STORE_PASSWORD`."
+    )
+    runbook: ServiceRunbook | None = Field(default=None, description="How it cuts over.")
+    on_call: Many[Annotated[str, Field(min_length=1)]] = Field(
+        default=(), description="People on call that night, by the names that the runbook has."
+    )
+    requires: Many[Literal[tuple(FleetPart)]] | None = Field(  # type: ignore[valid-type]
+        default=None, min_length=1, description="What has to be proved before it is ready; default: that of the fleet."
+    )
+
+
+class DailyWindow(Strict):
+    """The hours in which `fleet verify` may start verifications, each day."""
+
+    start: ClockTime = Field(description="Time of the day in `zone`, in quotes: `'22:00'`.")
+    zone: ZoneName = Field(default="UTC", description="As of the window of a wave.")
+    duration: PositiveDuration = Field(description="How long, at most a day.")
+
+    @property
+    def _zone(self) -> tzinfo:
+        return find_zone(self.zone or "UTC")
+
+    def closes(self, now: float) -> float | None:
+        """Return when the window that is open at ``now`` closes; None: none is open."""
+        today = datetime.fromtimestamp(now, self._zone).date()
+        spans = [self._span(day) for day in (today - _DAY, today)]
+        return max((end for begin, end in spans if begin <= now < end), default=None)
+
+    def opens(self, now: float) -> float:
+        """Return when the next window opens, at ``now`` or later."""
+        today = datetime.fromtimestamp(now, self._zone).date()
+        return min(begin for day in (today, today + _DAY) if (begin := self._span(day)[0]) >= now)
+
+    def _span(self, day: date) -> tuple[float, float]:
+        begin = datetime.combine(day, self.start, self._zone).timestamp()
+        return begin, begin + min(self.duration, _DAY.total_seconds())
+
+
+class FleetLimits(Strict):
+    """What `fleet verify` may use, and what counts as too much."""
+
+    connections: dict[str, Annotated[int, Field(ge=1)]] = Field(
+        default_factory=dict, description="Most connections of all services together, by server: `db1:3306: 8`."
+    )
+    other_connections: int = Field(
+        default=16, ge=1, description="The same for each server that `connections` does not name."
+    )
+    verify: DailyWindow | None = Field(default=None, description="When `fleet verify` may work; default: always.")
+    watch_lag: PositiveDuration = Field(
+        default=60.0, description="How far the target may be behind for a service to be ready."
+    )
+
+    def of(self, server: str) -> int:
+        """Return the most connections to a server, by its ``host:port``."""
+        return self.connections.get(server, self.other_connections)
+
+
+class Fleet(Strict):
+    """The services of a migration."""
+
+    schema_version: Literal[1] = Field(description="`1`.")
+    waves: Many[FleetWave] = Field(min_length=1, description="Windows, in their order.")
+    services: Many[FleetService] = Field(min_length=1, description="The services.")
+    limits: FleetLimits = Field(default_factory=FleetLimits, description="Budgets.")
+    requires: Many[Literal[tuple(FleetPart)]] = Field(  # type: ignore[valid-type]
+        default=tuple(FleetPart), min_length=1,
+        description="What has to be proved before a service is ready. What the others show to be wrong counts too.",
+    )  # fmt: skip
+    proof_max_age: PositiveDuration = Field(
+        default=86_400.0, description="How old a full proof of the tables may be, for example `24h`."
+    )
+    evidence_max_age: PositiveDuration = Field(
+        default=7 * 86_400.0, description="How old answers of rules and guards may be."
+    )
+    _path: Path = PrivateAttr(default=Path(DEFAULT_NAME))
+
+    @property
+    def path(self) -> Path:
+        """The file that it comes from."""
+        return self._path
+
+    def model_post_init(self, context: object) -> None:
+        """Remember the file it comes from."""
+        if isinstance(context, dict):
+            self._path = context.get("path", self._path)
+
+    def wave(self, name: str) -> FleetWave:
+        """Return the wave of that name; ``load_fleet`` has made sure that there is one."""
+        return next(wave for wave in self.waves if wave.name == name)
+
+    def required(self, service: FleetService) -> frozenset[FleetPart]:
+        """Return what a service has to prove."""
+        return frozenset(map(FleetPart, service.requires if service.requires is not None else self.requires))
+
+
+def load_fleet(path: Path) -> Fleet:
+    """Read and check a fleet; the files that it names are not opened.
+
+    Raises
+    ------
+    ConfigError
+        the file is missing, is not YAML, or says something it cannot; names file, line and column.
+    """
+    _, document = read_document(path, "fleet file", "docs/fleet.md shows one; name another with --fleet.")
+    if document.data is None:
+        raise ConfigError(f"{path}: the file is empty", hint="docs/fleet.md shows one.")
+    fleet = validate(path, document, Fleet)
+    if problems := list(_problems(path, document, fleet)):
+        refuse(path, problems)
+    return fleet
+
+
+def _problems(path: Path, document: YamlDocument, fleet: Fleet) -> Iterator[FileProblem]:
+    def problem(steps: Steps, text: str, hint: str = "") -> FileProblem:
+        return problem_at(path, document.place(steps), text, hint)
+
+    for kind, names in (("waves", [one.name for one in fleet.waves]), ("services", [s.name for s in fleet.services])):
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                yield problem((kind, at, "name"), f"{kind}[{at}].name: there is another {kind[:-1]} {name}")
+    waves = {wave.name: wave for wave in fleet.waves}
+    for at, service in enumerate(fleet.services):
+        wave = waves.get(service.wave)
+        if wave is None:
+            yield problem(("services", at, "wave"), f"services[{at}].wave: there is no wave {service.wave}",
+                          f"The waves are {', '.join(waves)}.")  # fmt: skip
+        elif service.date is not None and not wave.window.holds(service.date):
+            yield problem(
+                ("services", at, "date"), f"services[{at}].date: {service.date} is not in the window of wave"
+                f" {wave.name}, which opens on {wave.window.start.date()}", "Move the date, the window, or the service."
+            )  # fmt: skip
+        if service.store_password_env is not None and service.store is None:
+            yield problem(("services", at, "store_password_env"),
+                          f"services[{at}].store_password_env: there is no `store` here",
+                          "The configuration of the service has a store_password_env of its own.")  # fmt: skip
+    for server in fleet.limits.connections:
+        if not _ADDRESS.fullmatch(server):
+            yield problem(("limits", "connections", server), "limits.connections: a server is host:port, in quotes")

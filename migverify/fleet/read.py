@@ -1,0 +1,222 @@
+"""A fleet file -> the state of every service, from stores, ledgers and journals alone.
+
+No server of the migration is asked. What cannot be read of one service is that service's reason, and no other's.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from migverify.config import Config, load_config
+from migverify.errors import MigverifyError
+from migverify.fleet.definition import Fleet, FleetService, FleetWave
+from migverify.fleet.judge import judge
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceState
+from migverify.fleet.read_journals import (
+    FleetRooms,
+    ServiceJournals,
+    completed_cutover,
+    read_drills,
+    read_people,
+)
+from migverify.fleet.read_runs import (
+    RunsReading,
+    read_decision,
+    read_ids,
+    read_rules,
+    read_schema,
+    read_verifications,
+    read_watch,
+)
+from migverify.fleet.stores import FleetStores, ServiceRuns, addresses
+
+Found = TypeVar("Found")
+STORED = (
+    FleetPart.PROOF, FleetPart.WATCH, FleetPart.RULES, FleetPart.DECISION, FleetPart.SCHEMA, FleetPart.IDS,
+)  # fmt: skip
+"""The parts whose evidence is in the result store."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceView:
+    """A service with its wave, its evidence and what that comes to. ``journals`` None: they cannot be read."""
+
+    service: FleetService
+    wave: FleetWave
+    evidence: ServiceEvidence
+    state: ServiceState
+    journals: ServiceJournals | None = None
+    config: Config | None = None
+
+    @property
+    def cutover_at(self) -> float:
+        """When its window opens, Unix seconds."""
+        return self.wave.window.opens
+
+    def is_tonight(self, now: float) -> bool:
+        """Whether its window is open, or opens within a day."""
+        return self.cutover_at - 86_400 <= now < self.wave.window.closes
+
+
+@dataclass(slots=True)
+class _FleetReader:
+    """Reads one fleet once. Make it, call ``views``."""
+
+    fleet: Fleet
+    now: float
+    stores: FleetStores = field(default_factory=FleetStores)
+    rooms: FleetRooms = field(default_factory=FleetRooms)
+    configs: dict[str, Config | MigverifyError] = field(default_factory=dict)
+
+    def views(self, services: list[FleetService]) -> Iterator[ServiceView]:
+        for service in self.fleet.services:
+            self.configs[service.name] = _config(service)
+            if service.runbook is not None:
+                self.rooms.announce(service.runbook)
+        shared = Counter(map(self._pair, self.fleet.services))
+        with closing(self.stores):
+            for service in services:
+                yield self._view(service, is_alone=shared[self._pair(service)] <= 1)
+
+    def _pair(self, service: FleetService) -> tuple[str, frozenset[tuple[str, str]]]:
+        """Return what two services must not share for runs without a configuration to be of one of them."""
+        config = self.configs[service.name]
+        if not isinstance(config, Config):
+            return service.name, frozenset()
+        return service.store or config.store.url, frozenset(addresses(config).items())
+
+    def _view(self, service: FleetService, *, is_alone: bool) -> ServiceView:
+        wave, config = self.fleet.wave(service.wave), self.configs[service.name]
+        known = config if isinstance(config, Config) else None
+        part = _PartReader(service, self.now, {})
+        journals = part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: self._journals(service, known))
+        found = ServiceEvidence(service.name, self.now, options=options_of(service))
+        if known is not None:
+            found = self._from_store(service, known, found, part, is_alone=is_alone)
+        else:
+            for one in (*STORED, FleetPart.DRILLS):
+                part.unread[one] = config.message if isinstance(config, MigverifyError) else "no configuration"
+        found = self._from_journals(service, known, found, part, journals)
+        found = replace(found, unread=dict(part.unread))
+        return ServiceView(service, wave, found, judge(found, self._rules(service)), journals, known)
+
+    def _rules(self, service: FleetService) -> ServiceRules:
+        fleet = self.fleet
+        return ServiceRules(
+            fleet.required(service), fleet.proof_max_age, fleet.evidence_max_age, fleet.limits.watch_lag
+        )
+
+    def _journals(self, service: FleetService, config: Config | None) -> ServiceJournals | None:
+        return None if service.runbook is None else self.rooms.of(service.runbook, config)
+
+    def _from_store(
+        self, service: FleetService, config: Config, found: ServiceEvidence, part: _PartReader, *, is_alone: bool
+    ) -> ServiceEvidence:
+        opened = self.stores.of(service, config)
+        if opened.store is None:
+            part.unread.update(dict.fromkeys(STORED, opened.problem))
+            return found
+        reading = RunsReading(
+            config, opened.store, ServiceRuns.of(config, opened, is_alone=is_alone), self.now, options_of(service)
+        )
+        oldest = self.fleet.evidence_max_age
+        with opened.store.one_reading():
+            return replace(
+                found,
+                verifications=part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or (),
+                watch=part.try_read((FleetPart.WATCH,), lambda: read_watch(reading)),
+                rules=part.try_read((FleetPart.RULES,), lambda: read_rules(reading)),
+                decision=part.try_read((FleetPart.DECISION,), lambda: read_decision(reading, oldest)),
+                schema=part.try_read((FleetPart.SCHEMA,), lambda: read_schema(reading)),
+                ids=part.try_read((FleetPart.IDS,), lambda: read_ids(reading)),
+            )
+
+    def _from_journals(
+        self, service: FleetService, config: Config | None, found: ServiceEvidence, part: _PartReader,
+        journals: ServiceJournals | None,
+    ) -> ServiceEvidence:  # fmt: skip
+        if journals is None:
+            return found
+        done = completed_cutover(journals)
+        cut_over = None if done is None else (done.run, done.ended or done.started)
+        people = part.try_read((FleetPart.PEOPLE,), lambda: read_people(service, journals.runbook))
+        drills = None
+        if config is not None:
+            fingerprint = self._fingerprint(found)
+            drills = part.try_read(
+                (FleetPart.DRILLS,), lambda: read_drills(journals, config, self.now, fingerprint, found.decision)
+            )
+        return replace(found, cut_over=cut_over, people=people, drills=drills)
+
+    def _fingerprint(self, found: ServiceEvidence) -> str:
+        """Return the fingerprint of the definitions of now; empty where the answers about them are too old."""
+        schema = found.schema
+        if schema is None or schema.taken is None or not schema.taken >= self.now - self.fleet.evidence_max_age:
+            return ""
+        return schema.fingerprint
+
+
+@dataclass(slots=True)
+class _PartReader:
+    """Reads parts of a service; what fails is the reason of these parts alone."""
+
+    service: FleetService
+    now: float
+    unread: dict[FleetPart, str]
+
+    def try_read(self, parts: tuple[FleetPart, ...], read: Callable[[], Found]) -> Found | None:
+        """Return what a reader returns; None where it fails, with the reason noted."""
+        try:
+            return read()
+        except MigverifyError as error:
+            problem = error.message
+        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+            # Of a release that keeps it in another form, or a file that is gone meanwhile.
+            problem = f"what is kept has another form ({error!r:.200})"
+        self.unread.update(dict.fromkeys(parts, problem))
+        return None
+
+
+def _config(service: FleetService) -> Config | MigverifyError:
+    try:
+        return load_config(Path(service.config))
+    except MigverifyError as error:
+        return error
+
+
+def options_of(service: FleetService) -> str:
+    """Return the options by which a command means this service."""
+    store = "" if service.store is None else f" --store {shlex.quote(service.store)}"
+    return f" --config {shlex.quote(service.config)}{store}"
+
+
+def read_fleet(
+    fleet: Fleet, *, now: float | None = None, wanted: Callable[[FleetService], Any] = lambda _: True
+) -> list[ServiceView]:
+    """Return the state of the services that are wanted, in the order of the file."""
+    reader = _FleetReader(fleet, time.time() if now is None else now)
+    return list(reader.views([service for service in fleet.services if wanted(service)]))
+
+
+def read_proof(fleet: Fleet, service: FleetService, now: float) -> ServiceEvidence:
+    """Return what the store of one service says of its verifications, and nothing else."""
+    reader, found = _FleetReader(fleet, now), ServiceEvidence(service.name, now)
+    config = _config(service)
+    if isinstance(config, MigverifyError):
+        return replace(found, unread={FleetPart.PROOF: config.message})
+    with closing(reader.stores):
+        opened = reader.stores.of(service, config)
+        if opened.store is None:
+            return replace(found, unread={FleetPart.PROOF: opened.problem})
+        runs = ServiceRuns.of(config, opened, is_alone=False)
+        part = _PartReader(service, now, {})
+        reading = RunsReading(config, opened.store, runs, now)
+        verifications = part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or ()
+    return replace(found, verifications=verifications, unread=dict(part.unread))

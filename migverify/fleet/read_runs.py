@@ -1,0 +1,298 @@
+"""From the runs of a service to evidence: verifications, the watch, rules, guards, and the decision.
+
+Nothing here judges, and no server of the migration is asked: all is what stores and ledgers hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from migverify.config import Config
+from migverify.decision.basis import basis_of, capture_identity, configuration_digest
+from migverify.decision.decide import decide
+from migverify.decision.model import Basis, Decision
+from migverify.decision.read import EvidenceReading
+from migverify.decision.run import evidence as decision_evidence
+from migverify.decision.run import rules_of, waivers_of
+from migverify.errors import MigverifyError
+from migverify.fleet.judge import is_full_proof
+from migverify.fleet.model import AnswersEvidence, VerifyEvidence, WatchEvidence
+from migverify.fleet.stores import ServiceRuns, addresses
+from migverify.guards import keep
+from migverify.guards.ids import NAME as IDS
+from migverify.guards.model import AnswerState, GuardAnswer
+from migverify.guards.schema_model import NAME as SCHEMA
+from migverify.model import RunInfo, StoredKind, TableResult, Verdict
+from migverify.recon.amounts import amount, plain
+from migverify.recon.run import ALL_RULES
+from migverify.recon.run import CHOSEN as RULES_CHOSEN
+from migverify.recon.watch import FACT as RULES_WATCH
+from migverify.runbook.run.schema_now import fingerprint_of
+from migverify.store.results import ResultStore
+from migverify.tables.directions import both_directions
+from migverify.tables.recheck import planned_pairs
+from migverify.tables.run import ALL_TABLES, CHOSEN, INTERRUPTED
+from migverify.watch.ledger import ledger_folder
+
+_NEWER = 20
+"""Runs that are looked at for a full proof, or for an answer, before it is said that there is none."""
+_STATES = {
+    AnswerState.PASS: Verdict.MATCH,
+    AnswerState.WARN: Verdict.MATCH,
+    AnswerState.FAIL: Verdict.MISMATCH,
+    AnswerState.INCONCLUSIVE: Verdict.INCONCLUSIVE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunsReading:
+    """What every reader of runs looks at."""
+
+    config: Config
+    store: ResultStore
+    runs: ServiceRuns
+    now: float
+    options: str = ""
+    loaded: dict[str, RunInfo] = field(default_factory=dict)
+
+    def load(self, run_id: str) -> RunInfo:
+        """Return a run with its plan, read once."""
+        if run_id not in self.loaded:
+            self.loaded[run_id] = self.store.load_run(run_id)
+        return self.loaded[run_id]
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+def read_verifications(reading: RunsReading) -> tuple[VerifyEvidence, ...]:
+    """Return the verifications of a service, the newest first, back to the first one that is MATCH for all tables."""
+    found: list[VerifyEvidence] = []
+    for run in reading.runs.of_kind(StoredKind.TABLES):
+        if run.facts.get("watch") or run.facts.get("repairs"):
+            continue
+        one = _verification(reading, run)
+        found.append(one)
+        if is_full_proof(one) or len(found) == _NEWER:
+            break
+    return tuple(found)
+
+
+def _verification(reading: RunsReading, run: RunInfo) -> VerifyEvidence:
+    strange = _why_strange(reading, run)
+    if strange:
+        return VerifyEvidence(run.run_id, run.verdict, run.started, run.finished, None, 0, 0, strange=strange)
+    chain = tuple(_chain(reading.store, run))
+    pairs: set[str] = set()
+    matched: set[str] = set()
+    mismatches = 0
+    for one in chain:  # the newest first: what it says of a pair replaces what the runs before it said
+        planned = planned_pairs(one).keys() - pairs
+        pairs |= planned
+        if planned == planned_pairs(one).keys():
+            counts = reading.store.verdict_counts(one.run_id)
+            if counts.get(Verdict.MATCH, 0) == len(planned) == sum(counts.values()):
+                matched |= planned
+                continue
+        results = {result.pair: result.verdict for result in reading.store.table_results(one.run_id)}
+        matched |= {pair for pair in planned if results.get(pair) is Verdict.MATCH}
+        mismatches += sum(results.get(pair) is Verdict.MISMATCH for pair in planned)
+    ends = [one.finished for one in chain]
+    return VerifyEvidence(
+        run.run_id, run.verdict, run.started, run.finished, None if None in ends else min(filter(None, ends)),
+        len(pairs), len(matched), mismatches, "", _why_partial(chain), tuple(one.run_id for one in chain[1:]),
+        INTERRUPTED in (run.facts.get("reasons") or ()),
+    )  # fmt: skip
+
+
+def _why_strange(reading: RunsReading, run: RunInfo) -> str:
+    named = run.facts.get("endpoints")
+    if not isinstance(named, Mapping) or addresses(reading.config).keys() - named.keys():
+        return "it does not name all endpoints of this pair"
+    if run.plan_hash != reading.runs.digest:
+        return "it is of another configuration (tables, routes, overrides or sessions)"
+    return ""
+
+
+def _why_partial(chain: Sequence[RunInfo]) -> str:
+    """Return why a run, with those whose results it takes over, is not of all tables."""
+    first = chain[-1]  # a recheck plans what its first run planned, and that was not equal
+    for run in chain:
+        chosen = run.facts.get(CHOSEN)
+        if chosen is None:
+            return f"run {run.run_id} is of a release that does not keep which tables were chosen"
+        if chosen != ALL_TABLES:
+            return f"run {run.run_id} is of a part of the tables ({chosen})"
+    return "" if first.plan.get("pairs") else f"run {first.run_id} planned no table"
+
+
+def _chain(store: ResultStore, run: RunInfo) -> Iterator[RunInfo]:
+    """Yield a run with its plan, and those whose results it takes over: a recheck holds equal ones of an earlier run.
+
+    A run by ``--since`` has a result of its own for every table.
+    """
+    whole = store.load_run(run.run_id)
+    yield whole
+    while before := whole.facts.get("rechecks"):
+        whole = store.load_run(str(before))
+        yield whole
+
+
+def read_watch(reading: RunsReading) -> WatchEvidence | None:
+    """Return the newest forward watch of a service; None: there is none."""
+    config, runs = reading.config, reading.runs
+    mine = [run for run in runs.of_kind(StoredKind.TABLES) if run.facts.get("watch")]
+    found = both_directions(config, runs.digest, reading.store, ledger_folder(config), mine) if mine else None
+    view = found.forward if found is not None else None
+    if view is None:
+        return None
+    last = view.last
+    return WatchEvidence(
+        view.run_id, view.state, view.verdict, view.reason, None if last is None else last.at, view.through,
+        None if last is None else last.lag_seconds, 0 if last is None else last.open_keys,
+        0 if last is None else last.diverged, view.since,
+    )  # fmt: skip
+
+
+# --- rules --------------------------------------------------------------------------------------------------------
+
+
+def read_rules(reading: RunsReading) -> AnswersEvidence | None:
+    """Return what the newest run of all rules says, with the harm that newer runs of some rules show."""
+    harm: list[AnswersEvidence] = []
+    for run in list(reading.runs.answers(StoredKind.RULES))[:_NEWER]:
+        found = _rules_run(reading, run)
+        if found.mismatches:
+            harm.append(found)
+        if RULES_WATCH in run.facts:
+            continue  # it has the results of its rules when it ends, and some windows alone then
+        if run.finished is None:
+            return replace(found, pending=f"run {run.run_id} goes on, or was cut off")
+        if run.facts.get(RULES_CHOSEN) == ALL_RULES:
+            return harm[0] if harm else found
+    return harm[0] if harm else None
+
+
+def _rules_run(reading: RunsReading, run: RunInfo) -> AnswersEvidence:
+    results = reading.store.table_results(run.run_id)
+    planned = planned_pairs(reading.load(run.run_id)).keys()
+    missing = planned - {result.pair for result in results}
+    bad = [one for one in results if one.verdict is not Verdict.MATCH]
+    bad.sort(key=lambda one: one.verdict is not Verdict.MISMATCH)
+    reasons = [f"rule {one.pair}: {one.reasons[0] if one.reasons else one.verdict}" for one in bad]
+    reasons += [f"rule {name} has no result" for name in sorted(missing)]
+    verdict = Verdict.worst([one.verdict for one in results])
+    if missing or run.finished is None:
+        verdict = Verdict.worst([verdict, Verdict.INCONCLUSIVE])
+    return AnswersEvidence(
+        run.run_id, verdict, run.finished, "", tuple(reasons), len(planned),
+        sum(one.verdict is Verdict.MISMATCH for one in results), _money(results),
+    )  # fmt: skip
+
+
+def _money(results: Sequence[TableResult]) -> dict[str, str]:
+    """Return the largest money at risk of one rule by currency: rules may count one payment twice."""
+    most: dict[str, Decimal] = {}
+    for result in results:
+        details = result.details.get("recon")
+        sums = details.get("unexplained") if isinstance(details, Mapping) else None
+        for unit, text in sums.items() if isinstance(sums, Mapping) else ():
+            value = amount(str(text))
+            if value is not None:
+                most[str(unit)] = max(most.get(str(unit), value), value)
+    return {unit: plain(value) for unit, value in most.items()}
+
+
+# --- guards -------------------------------------------------------------------------------------------------------
+
+
+def read_ids(reading: RunsReading) -> AnswersEvidence | None:
+    """Return the newest answers about id spaces."""
+    run = _asked(reading, IDS)
+    if run is None:
+        return None
+    answers, body = list(keep.answers(reading.store, run.run_id, IDS)), keep.body(reading.store, run.run_id, IDS)
+    days = [answer.numbers["days_left"] for answer in answers if "days_left" in answer.numbers]
+    found = _guard(run, body, answers)
+    return replace(found, subjects=len(answers), days_left=min(days, default=None))
+
+
+def read_schema(reading: RunsReading) -> AnswersEvidence | None:
+    """Return the newest answers about definitions, with the fingerprint of both sides."""
+    run = _asked(reading, SCHEMA)
+    if run is None:
+        return None
+    answers = list(keep.answers(reading.store, run.run_id, SCHEMA))
+    body = keep.body(reading.store, run.run_id, SCHEMA)
+    facts = (body or {}).get("facts")
+    prints = facts.get("fingerprints") if isinstance(facts, Mapping) else None
+    fingerprint = ""
+    if isinstance(prints, Mapping) and prints.keys() == addresses(reading.config).keys():
+        fingerprint = fingerprint_of({str(name): str(text) for name, text in prints.items()})
+    return replace(_guard(run, body, answers), subjects=len(answers), fingerprint=fingerprint)
+
+
+def _asked(reading: RunsReading, guard: str) -> RunInfo | None:
+    """Return the newest run that asked a guard of the service, and got an answer to keep."""
+    for run in list(reading.runs.answers(StoredKind.GUARDS))[: 3 * _NEWER]:
+        whole = reading.load(run.run_id)
+        if guard in keep.guards_of(whole) and not whole.plan.get("snapshot"):
+            return whole
+    return None
+
+
+def _guard(run: RunInfo, body: Mapping[str, Any] | None, answers: Sequence[GuardAnswer]) -> AnswersEvidence:
+    if body is None:
+        return AnswersEvidence(run.run_id, Verdict.INCONCLUSIVE, run.started, f"run {run.run_id} has no answer yet")
+    unasked = body.get("unasked")
+    reasons = [f"{one.subject}: {one.value}" for one in answers if one.state is AnswerState.FAIL]
+    reasons += [f"{one.subject}: {one.value}" for one in answers if one.state is AnswerState.INCONCLUSIVE]
+    reasons += [str(one) for one in unasked] if isinstance(unasked, list) else []
+    try:
+        verdict = _STATES[AnswerState(str(body.get("state")))]
+        taken: float | None = float(body["started"]) + float(body["seconds"])
+    except (KeyError, ValueError, TypeError):
+        verdict, taken = Verdict.INCONCLUSIVE, None
+    failed = sum(one.state is AnswerState.FAIL for one in answers)
+    return AnswersEvidence(run.run_id, verdict, taken, "", tuple(reasons), 0, failed)
+
+
+# --- decision -----------------------------------------------------------------------------------------------------
+
+
+def read_decision(reading: RunsReading, most_age: float) -> Decision | None:
+    """Return the decision by what stores hold; None where the configuration names no capture.
+
+    What is there now is what the newest run of the pair says of versions and definitions, where that is young enough,
+    with the configuration and the capture as they are now.
+    """
+    config = reading.config
+    if config.decision.capture is None:
+        return None
+    capture = Path(config.decision.capture)
+    service, unread = _basis(reading, capture, most_age)
+    evidence = EvidenceReading(
+        reading.store, service, rules_of(config), str(capture), waivers_of(config), config.decision.clients,
+        config.decision.scenarios, reading.options, config.workload.folder, reading.runs.rehearsed,
+    )  # fmt: skip
+    return decide(decision_evidence(evidence, reading.now, unread), evidence.rules)
+
+
+def _basis(reading: RunsReading, capture: Path, most_age: float) -> tuple[Basis | None, str]:
+    pair = addresses(reading.config)
+    for run in reading.runs.runs:
+        basis = basis_of(run.facts)
+        if basis is None or dict(basis.pair) != pair:
+            continue
+        if not run.started >= reading.now - most_age:
+            return None, f"the newest run that read the servers' definitions for a decision, {run.run_id}, is too old"
+        try:
+            identity = capture_identity(capture)
+        except MigverifyError as error:
+            return None, error.message
+        return replace(basis, configuration=configuration_digest(reading.config), capture=identity), ""
+    return None, "no run in the store says which definitions the servers have"

@@ -1,0 +1,136 @@
+"""The stores that services share: each is opened once, its runs are listed once, and a broken one breaks no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from migverify.config import Config, comparison_digest
+from migverify.decision.basis import basis_of
+from migverify.errors import MigverifyError, StoreError
+from migverify.fleet.definition import FleetService
+from migverify.guards.scope import CONFIGURATION
+from migverify.model import RunInfo, StoredKind
+from migverify.store.open import open_configured
+from migverify.store.results import ResultStore
+
+RUNS_READ = 20_000
+"""Runs of a store that are looked at: several hundred services may keep theirs in one."""
+
+
+Addresses = frozenset[tuple[str, str]]
+"""Names of endpoints with their ``host:port``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedStore:
+    """A store that services share. ``problem`` says why nothing of it is known; empty: ``store`` and ``runs`` are.
+
+    ``runs`` are in the order of the store, the newest first; ``places`` are their places by the endpoints they name.
+    """
+
+    store: ResultStore | None
+    runs: tuple[RunInfo, ...] = ()
+    places: Mapping[Addresses, list[int]] = field(default_factory=dict)
+    problem: str = ""
+
+    def of(self, wanted: Callable[[Addresses], bool]) -> tuple[RunInfo, ...]:
+        """Return the runs whose endpoints are wanted, the newest first."""
+        chosen = [place for named, places in self.places.items() if wanted(named) for place in places]
+        return tuple(self.runs[place] for place in sorted(chosen))
+
+
+@dataclass(slots=True)
+class FleetStores:
+    """Opens stores when they are first needed. ``close`` closes them all."""
+
+    _opened: dict[tuple[str, str], OpenedStore] = field(default_factory=dict)
+
+    def of(self, service: FleetService, config: Config) -> OpenedStore:
+        """Return the store of a service; one that cannot be read says why."""
+        url = service.store or config.store.url
+        key = url, service.store_password_env or config.store_password_env or ""
+        if key not in self._opened:
+            self._opened[key] = _open(service, config)
+        return self._opened[key]
+
+    def close(self) -> None:
+        """Close all stores."""
+        for one in self._opened.values():
+            if one.store is not None:
+                one.store.close()
+        self._opened.clear()
+
+
+def _open(service: FleetService, config: Config) -> OpenedStore:
+    try:
+        store = open_configured(config, service.store, variable=service.store_password_env, create=False)
+    except MigverifyError as error:
+        return OpenedStore(None, problem=error.message)
+    try:
+        runs = tuple(store.runs(RUNS_READ))
+    except StoreError as error:
+        store.close()
+        return OpenedStore(None, problem=error.message)
+    places: dict[Addresses, list[int]] = {}
+    for place, run in enumerate(runs):
+        places.setdefault(frozenset(run_addresses(run).items()), []).append(place)
+    return OpenedStore(store, runs, places)
+
+
+def addresses(config: Config) -> dict[str, str]:
+    """Return ``host:port`` of the endpoints of the migration, by name."""
+    return {endpoint.name: f"{endpoint.host}:{endpoint.port}" for endpoint in config.endpoints}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRuns:
+    """The runs of a store that are of one service, the newest first; ``rehearsed`` with those of its clones.
+
+    A run is of the service when all endpoints that it names are those of the configuration. Runs also say which
+    configuration they are of; where another service has the same endpoints in the same store, those of guards and
+    rules that do not are nobody's (``is_alone`` is False).
+    """
+
+    runs: tuple[RunInfo, ...]
+    rehearsed: tuple[RunInfo, ...]
+    digest: str
+    is_alone: bool = True
+
+    @classmethod
+    def of(cls, config: Config, opened: OpenedStore, *, is_alone: bool) -> ServiceRuns:
+        """Choose the runs of a service."""
+        known = {(endpoint.name, f"{endpoint.host}:{endpoint.port}") for endpoint in config.all_endpoints}
+        clones = [{("source", pair.source), ("target", pair.target)} for pair in config.decision.clones]
+        mine = opened.of(lambda named: bool(named) and named <= known)
+        more = opened.of(lambda named: bool(named) and (named <= known or named in clones)) if clones else mine
+        return cls(mine, more, comparison_digest(config), is_alone)
+
+    def of_kind(self, kind: StoredKind) -> Iterator[RunInfo]:
+        """Yield its runs of a kind."""
+        return (run for run in self.runs if run.kind is kind)
+
+    def answers(self, kind: StoredKind) -> Iterator[RunInfo]:
+        """Yield its runs of rules or guards that are of its configuration, or can be of no other."""
+        for run in self.of_kind(kind):
+            configuration = run.facts.get(CONFIGURATION)
+            if configuration == self.digest or (configuration is None and self.is_alone):
+                yield run
+
+
+def run_addresses(run: RunInfo) -> dict[str, str]:
+    """Return ``host:port`` of the endpoints that a run keeps, by name; runs of several kinds keep them otherwise."""
+    basis = basis_of(run.facts)
+    if basis is not None:
+        return dict(basis.pair)
+    endpoints = run.facts.get("endpoints")
+    if not isinstance(endpoints, Mapping):
+        return {}
+    return {str(name): _address(facts) for name, facts in endpoints.items()}
+
+
+def _address(facts: Any) -> str:
+    if not isinstance(facts, Mapping):
+        return ""
+    return str(facts["address"]) if "address" in facts else f"{facts.get('host')}:{facts.get('port')}"

@@ -1,0 +1,101 @@
+"""Which verification each service needs: none where a proof is young enough, else the cheapest that proves it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from migverify.decision.decide import age_text
+from migverify.fleet.budget import demand_of
+from migverify.fleet.definition import Fleet, FleetService
+from migverify.fleet.judge import newest_proof
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding
+from migverify.fleet.read import ServiceView
+from migverify.model import Verdict
+
+SKEW = 120.0
+"""Seconds by which clocks may differ before a proof is of the future, and does not count."""
+
+
+class VerifyAction(StrEnum):
+    """What is done for a service."""
+
+    REUSE = "reuse"
+    RESUME = "resume"
+    RECHECK = "recheck"
+    SINCE = "since"
+    WHOLE = "whole"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceVerification:
+    """One service in the order of work.
+
+    Parameters
+    ----------
+    run
+        The run that it reuses, resumes, rechecks or rests on.
+    demand
+        Connections by server.
+    why
+        In words; for ``NONE`` why nothing is done.
+    """
+
+    service: FleetService
+    action: VerifyAction
+    run: str = ""
+    why: str = ""
+    demand: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Arguments of the command; a store's password is never one of them."""
+        service, store = self.service, () if self.service.store is None else ("--store", self.service.store)
+        option = {VerifyAction.RESUME: "--resume", VerifyAction.RECHECK: "--recheck", VerifyAction.SINCE: "--since"}
+        more = (option[self.action], self.run) if self.action in option else ()
+        return ("tables", "verify", "--quiet", "--config", service.config, *store, *more)
+
+
+def plan_verifications(fleet: Fleet, views: Sequence[ServiceView]) -> list[ServiceVerification]:
+    """Return what each service that is not cut over needs, in the order of work: by wave, the oldest proof first."""
+    waves = [wave.name for wave in fleet.waves]
+
+    def order(view: ServiceView) -> tuple[int, float]:
+        proof = newest_proof(view.evidence)
+        proved = proof.proved_at if proof is not None and proof.proved_at is not None else 0.0
+        return waves.index(view.wave.name), proved
+
+    left = [view for view in views if view.state.standing is not ServiceStanding.CUT_OVER]
+    return [_needed(fleet, view) for view in sorted(left, key=order)]
+
+
+def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:
+    service, config = view.service, view.config
+    if config is None:
+        problem = view.evidence.unread.get(FleetPart.PROOF, "its configuration cannot be read")
+        return ServiceVerification(service, VerifyAction.NONE, why=problem)
+    action, run, why = needed_action(view.evidence, fleet.proof_max_age)
+    return ServiceVerification(service, action, run, why, demand_of(config))
+
+
+def needed_action(evidence: ServiceEvidence, most_age: float) -> tuple[VerifyAction, str, str]:
+    """Return the action, the run that it uses, and why."""
+    proof = newest_proof(evidence)
+    newest = evidence.verifications[0] if evidence.verifications else None
+
+    def is_young(moment: float | None) -> bool:
+        return moment is not None and -SKEW <= evidence.now - moment <= most_age
+
+    if proof is not None and proof is newest and is_young(proof.proved_at):
+        age = age_text(evidence.now - (proof.proved_at or 0.0))
+        return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old"
+    if newest is not None and newest.can_resume and not newest.partial:
+        return VerifyAction.RESUME, newest.run, f"run {newest.run} was not finished"
+    is_open = newest is not None and newest.verdict is not Verdict.MATCH and not newest.strange and not newest.partial
+    if newest is not None and is_open and is_young(newest.proved_at):
+        return VerifyAction.RECHECK, newest.run, f"run {newest.run} was {newest.verdict.value}"
+    if proof is not None:
+        return VerifyAction.SINCE, proof.run, f"full proof {proof.run} is too old"
+    return VerifyAction.WHOLE, "", "there is no full proof"

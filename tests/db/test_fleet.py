@@ -1,0 +1,162 @@
+"""``migverify fleet`` on the real pair: two services, one with a planted fault; a budget; kill -9 and resume."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from migverify.cli.main import run as run_command
+from tests.conftest import Databases
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.db
+
+TABLE = "CREATE TABLE {name} (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, note VARCHAR(20) NOT NULL)"
+ROWS = ", ".join(["('x')"] * 500)
+SERVICES = ("orders", "users")
+BUDGET = 4
+"""What one verification with two connections may open to a server: so they run one after the other."""
+
+
+class RealFleet:
+    """Two services of one pair, each with a table of its own."""
+
+    def __init__(self, databases: Databases, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.databases, self.folder, self._capsys = databases, folder, capsys
+        pair, name = databases.pair, databases.name
+        for service in SERVICES:
+            databases.both(TABLE.format(name=service))
+            databases.both(f"INSERT INTO {service} (note) VALUES {ROWS}", "COMMIT")
+            (folder / f"{service}.json").write_text(json.dumps({
+                "source": {"host": pair.source.host, "port": pair.source.port, "user": "root", "connections": 2},
+                "target": {"host": pair.target.host, "port": pair.target.port, "user": "root", "connections": 2},
+                "tables": {"include": [f"{name}.{service}"]}, "store": f"sqlite:///{folder}/{service}.db",
+                "limits": {"chunk_rows": 50, "max_chunk_rows": 50, "pause_file": str(folder / "pause")},
+                "recheck": {"delay": 0.1, "rounds": 1},
+            }))  # fmt: skip
+        servers = [f"{one.host}:{one.port}" for one in (pair.source, pair.target)]
+        self.path = folder / "fleet.yaml"
+        self.path.write_text(json.dumps({
+            "schema_version": 1, "requires": ["proof", "ids"],
+            "waves": [{"name": "first", "window": {"start": "2030-01-01T22:00", "duration": "4h"}}],
+            "limits": {"connections": dict.fromkeys(servers, BUDGET)},
+            "services": [{"name": one, "owner": "us", "wave": "first", "config": f"{one}.json"} for one in SERVICES],
+        }))  # fmt: skip
+
+    def run(self, words: str) -> tuple[int, str]:
+        self._capsys.readouterr()
+        code = run_command([*words.split(), "--fleet", str(self.path)])
+        return code, self._capsys.readouterr().out
+
+    def status(self) -> dict[str, Any]:
+        found = json.loads(self.run("fleet status --json")[1])
+        return {one["service"]: one for one in found["services"]}
+
+    def verified(self) -> dict[str, Any]:
+        found = json.loads(self.run("fleet verify --json")[1])
+        return {one["service"]: one for one in found["services"]}
+
+
+@pytest.fixture
+def fleet(databases: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> RealFleet:
+    return RealFleet(databases, tmp_path, capsys)
+
+
+class Sampler(threading.Thread):
+    """Counts the sessions of a server that are in use, while others work; keeps the most."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(daemon=True)
+        self.connection, self.most, self.done = connection, 0, threading.Event()
+
+    def run(self) -> None:
+        with self.connection.cursor() as cursor:
+            while not self.done.wait(0.01):
+                cursor.execute("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'root'")
+                self.most = max(self.most, int(cursor.fetchone()[0]))
+
+
+def test_two_services_are_proved_within_the_budget_and_the_fault_of_one_is_its_reason_alone(fleet: RealFleet) -> None:
+    from migverify_lab.session import connect
+
+    fleet.databases.target("UPDATE users SET note = 'y' WHERE id = 77", "COMMIT")
+    assert {one["standing"] for one in fleet.status().values()} == {"NOT KNOWN"}
+    samplers = []
+    for server in (fleet.databases.pair.source, fleet.databases.pair.target):
+        connection = connect(server)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'root'")
+            before = int(cursor.fetchone()[0])
+        samplers.append((Sampler(connection), before))
+    for sampler, _ in samplers:
+        sampler.start()
+    code, out = fleet.run("fleet verify")
+    for sampler, before in samplers:
+        sampler.done.set()
+        sampler.join()
+        sampler.connection.close()
+        assert 0 < sampler.most - before <= BUDGET
+    assert code == 1, out
+    assert out.splitlines()[-1] == "MISMATCH: 2 services"
+    for service in SERVICES:
+        assert run_command(["guard", "ids", "--config", str(fleet.folder / f"{service}.json")]) == 0
+    found = fleet.status()
+    assert (found["orders"]["standing"], found["users"]["standing"]) == ("READY", "NOT READY"), found["orders"]
+    assert found["users"]["sentence"].startswith("Proof: 1 table differs in run ")
+    assert found["users"]["mismatches"] == 1
+    fleet.databases.target("UPDATE users SET note = 'x' WHERE id = 77", "COMMIT")
+    again = fleet.verified()
+    assert (again["orders"]["action"], again["users"]["action"]) == ("reuse", "recheck")
+    assert {one["verdict"] for one in again.values()} == {"MATCH"}
+    assert {one["standing"] for one in fleet.status().values()} == {"READY"}
+
+
+def children(folder: Path) -> list[int]:
+    """Return the processes that verify services of a folder."""
+    found = []
+    for one in Path("/proc").iterdir():
+        if one.name.isdigit():
+            try:
+                words = (one / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"verify_child" in words and str(folder).encode() in words:
+                found.append(int(one.name))
+    return found
+
+
+def begun(folder: Path) -> bool:
+    """Whether a verification of the first service is in its store."""
+    from migverify.store.open import open_store
+
+    if not (folder / "orders.db").exists():
+        return False
+    with closing(open_store(f"sqlite:///{folder}/orders.db")) as store:
+        return bool(store.runs())
+
+
+def test_after_kill_9_no_child_is_left_and_the_next_one_resumes(fleet: RealFleet) -> None:
+    (fleet.folder / "pause").touch()
+    command = [sys.executable, "-m", "migverify", "fleet", "verify", "--fleet", str(fleet.path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: begun(fleet.folder), "the first verification begins")
+        assert len(children(fleet.folder)) == 1, "the second one waits for connections"
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    wait_for(lambda: not children(fleet.folder), "no child outlives it")
+    assert "was cut off" in fleet.status()["orders"]["sentence"]
+    (fleet.folder / "pause").unlink()
+    found = fleet.verified()
+    assert (found["orders"]["action"], found["users"]["action"]) == ("resume", "whole")
+    assert {one["verdict"] for one in found.values()} == {"MATCH"}

@@ -1,0 +1,130 @@
+"""The board: one page without anything from elsewhere, names escaped; its JSON fits the schema; metrics; live."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from migverify.cli.main import run
+from migverify.fleet.board import fleet_report, read_state
+from migverify.fleet.definition import load_fleet
+from migverify.fleet.live import BoardServer, make_pages
+from migverify.model import Verdict
+from migverify.report.render import Format, render
+from migverify_lab.fleet import MadeFleet
+
+HOSTILE = "<script>alert(1)</script>\u202e\"'&"
+
+
+def schema(name: str) -> Any:
+    return json.loads(resources.files("migverify.schemas").joinpath(f"output/{name}.schema.json").read_text(encoding="utf-8"))
+
+
+def test_status_says_who_is_ready_and_why_the_other_is_not(
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    differs = ready.verify("users", ["users.t1"])
+    ready.write()
+    assert run(["fleet", "status"]) == 1
+    out = capsys.readouterr().out
+    assert "Provably ready tonight: orders (1 of 2 services)." in out
+    assert f"  users: Proof: 1 table differs in run {differs}." in out
+    assert run(["fleet", "status", "--json", "-s", "orders"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ready_tonight"], [one["service"] for one in found["services"]]) == (["orders"], ["orders"])
+    assert run(["fleet", "status", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema("fleet-status"))
+    users = document["services"][1]
+    assert (users["standing"], users["mismatches"], users["schema_drift"]) == ("NOT READY", 1, False)
+    assert users["reasons"][0]["remedy"].startswith(f"migverify tables diff {differs} --config ")
+
+
+def test_the_page_holds_everything_and_names_are_text(ready: MadeFleet, tmp_path: Path) -> None:
+    ready.rules("users", Verdict.MISMATCH, money={HOSTILE: "3.50"})
+    entries = [ready.entry("orders", owner=HOSTILE, on_call=[HOSTILE, "alice"]), ready.entry("users")]
+    ready.write(services=entries)
+    page = tmp_path / "fleet.html"
+    assert run(["fleet", "board", "-o", str(page)]) == 1
+    text = page.read_text()
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert "\u202e" not in text
+    assert not re.search(r"(src|href)=\"(?!#|data:)", text)
+    assert "http" not in re.sub(r"http-equiv", "", text)
+    for word in ("READY", "NOT READY", "NOT KNOWN", "CUT OVER"):
+        assert f"> {word} (" in text, "the filter names standings"
+
+
+def test_every_form_of_the_board_is_made(fleet: MadeFleet, tmp_path: Path) -> None:
+    fleet.all_fine("orders")
+    state = read_state(load_fleet(fleet.write()), 1_000.0)
+    report = fleet_report(state)
+    forms = {form: render(report, form) for form in Format}
+    assert 'migverify_fleet_service_standing{service="users",standing="NOT READY"} 1' in forms[Format.PROMETHEUS]
+    assert 'migverify_fleet_proof_age_seconds{service="users"} NaN' in forms[Format.PROMETHEUS]
+    assert forms[Format.JUNIT].count("<testcase") == 3
+    json.loads(forms[Format.JSON])
+    assert run(["fleet", "board"]) == 2
+    assert run(["fleet", "board", "-o", str(tmp_path / "x.html"), "--listen", "127.0.0.1:0"]) == 2
+    assert run(["fleet", "board", "--listen", "nowhere"]) == 2
+
+
+@contextmanager
+def served(path: Path, clock: Any = None) -> Iterator[BoardServer]:
+    more = {} if clock is None else {"clock": clock}
+    server = BoardServer(lambda: make_pages(path, lambda _: None, 3_600.0), "127.0.0.1", 0, 3_600.0, **more)
+    server.start()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def ask(server: BoardServer, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    try:
+        connection.request(method, path, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_the_live_board_serves_page_json_and_metrics_and_can_only_be_read(fleet: MadeFleet) -> None:
+    fleet.all_fine("orders")
+    with served(fleet.write()) as server:
+        status, headers, page = ask(server, "/")
+        assert (status, "1 of 2 ready" in page, 'http-equiv="refresh"' in page) == (200, True, True)
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        jsonschema.validate(json.loads(ask(server, "/fleet.json")[2]), schema("fleet-status"))
+        assert "migverify_fleet_read 1" in ask(server, "/metrics")[2]
+        assert ask(server, "/other")[0] == 404
+        assert ask(server, "/", "POST")[0] == 405
+        assert ask(server, "/", Host="evil.example")[0] == 421
+
+
+def test_a_file_that_is_wrong_and_a_reading_of_long_ago_show_nothing(fleet: MadeFleet) -> None:
+    path, now = fleet.write(), [0.0]
+    path.write_text("schema_version: 2")
+    with served(path, lambda: now[0]) as server:
+        assert "NOT KNOWN" in ask(server, "/")[2]
+        assert ask(server, "/fleet.json")[0] == 503
+        assert "migverify_fleet_read 0" in ask(server, "/metrics")[2]
+        now[0] = 4 * 3_600.0
+        assert [ask(server, each)[0] for each in ("/", "/fleet.json", "/metrics")] == [503] * 3

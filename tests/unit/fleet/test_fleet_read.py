@@ -1,0 +1,207 @@
+"""What stores, ledgers and journals hold becomes the right reason of the right service, and of no other one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from migverify.fleet.definition import load_fleet
+from migverify.fleet.model import FleetPart, ServiceStanding
+from migverify.fleet.read import ServiceView, read_fleet
+from migverify.guards.model import AnswerState
+from migverify.guards.scope import CONFIGURATION
+from migverify.model import Verdict
+from migverify_lab.fleet import PRINTS, MadeFleet
+
+NOT_KNOWN, NOT_READY, READY = ServiceStanding.NOT_KNOWN, ServiceStanding.NOT_READY, ServiceStanding.READY
+
+
+def views(fleet: MadeFleet, **more: object) -> dict[str, ServiceView]:
+    return {view.service.name: view for view in read_fleet(load_fleet(fleet.write(**more)))}
+
+
+Plant = Callable[[MadeFleet], object]
+PLANTED: dict[str, tuple[Plant, ServiceStanding, FleetPart, str]] = {
+    "a difference": (lambda f: f.verify("orders", ["orders.t1"]), NOT_READY, FleetPart.PROOF, "1 table differs in run"),
+    "a run that was cut off": (lambda f: f.verify("orders", ends=False), NOT_KNOWN, FleetPart.PROOF, "was cut off"),
+    "a watch that differs": (
+        lambda f: f.watch("orders", "", Verdict.MISMATCH, diverged=2), NOT_READY, FleetPart.WATCH, "2 keys differ"),
+    "a watch that ended": (lambda f: f.watch("orders", "", ends=True), NOT_KNOWN, FleetPart.WATCH, "does not run"),
+    "lag": (lambda f: f.watch("orders", "", lag_seconds=600.0), NOT_KNOWN, FleetPart.WATCH, "10 min behind"),
+    "a watch of an earlier release": (
+        lambda f: f.watch("orders", "", lag_seconds=None), NOT_KNOWN, FleetPart.WATCH, "unknown time behind"),
+    "a rule": (lambda f: f.rules("orders", Verdict.MISMATCH, money={"EUR": "7.50"}), NOT_READY, FleetPart.RULES,
+               "rule payments: payments is MISMATCH"),
+    "one rule alone": (lambda f: f.rules("orders", Verdict.MISMATCH, chosen="payments"), NOT_READY, FleetPart.RULES,
+                       "rule payments"),
+    "rules that go on": (lambda f: f.rules("orders", ends=False), NOT_KNOWN, FleetPart.RULES, "goes on"),
+    "ids": (lambda f: f.ids("orders", 3.0, AnswerState.FAIL), NOT_READY, FleetPart.IDS, "3.0 days"),
+    "an id space that has ended": (lambda f: f.ids("orders", -3.0), NOT_READY, FleetPart.IDS, "has ended"),
+    "another definition": (
+        lambda f: f.schema("orders", {**PRINTS, "source": "6" * 64}), NOT_READY, FleetPart.SCHEMA,
+        "definitions changed"),
+    "one side alone": (
+        lambda f: f.schema("orders", {"source": "5" * 64}), NOT_KNOWN, FleetPart.SCHEMA, "which definitions"),
+    "a failed drill": (lambda f: f.drill("orders", 2, fails=True), NOT_READY, FleetPart.DRILLS, "clean"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_what_is_planted_is_the_reason_of_its_service_and_of_no_other(ready: MadeFleet, what: str) -> None:
+    assert {view.state.standing for view in views(ready).values()} == {READY}
+    plant, standing, part, words = PLANTED[what]
+    plant(ready)
+    found = views(ready)
+    assert found["users"].state.standing is READY
+    state = found["orders"].state
+    assert state.standing is standing, state.sentence
+    assert any(one.part is part and words in one.text for one in state.reasons), [one.text for one in state.reasons]
+
+
+def test_nothing_in_a_store_is_not_known(fleet: MadeFleet) -> None:
+    fleet.opened("orders")
+    fleet.all_fine("users")
+    found = views(fleet)
+    assert (found["orders"].state.standing, found["users"].state.standing) == (NOT_READY, READY)
+    parts = {one.part: one.standing for one in found["orders"].state.parts}
+    assert parts[FleetPart.DRILLS] is NOT_READY  # journals show that no drill was held
+    assert {parts[part] for part in FleetPart if part not in (FleetPart.DRILLS, FleetPart.PEOPLE)} == {NOT_KNOWN}
+
+
+def broken_store(fleet: MadeFleet) -> str:
+    fleet.close()
+    (fleet.folder / "orders" / "runs.db").write_bytes(b"no database" * 1000)
+    return "not a database"
+
+
+def no_store(fleet: MadeFleet) -> str:
+    fleet.close()
+    (fleet.folder / "orders" / "runs.db").unlink()
+    return "there is no store"
+
+
+def no_configuration(fleet: MadeFleet) -> str:
+    fleet.services["orders"].config.unlink()
+    return "there is no configuration file"
+
+
+@pytest.mark.parametrize("damage", [broken_store, no_store, no_configuration])
+def test_what_cannot_be_read_of_one_service_is_its_reason_alone(
+    ready: MadeFleet, damage: Callable[[MadeFleet], str]
+) -> None:
+    words = damage(ready)
+    found = views(ready)
+    assert found["users"].state.standing is READY
+    assert found["orders"].state.standing is NOT_KNOWN
+    assert words in found["orders"].state.sentence
+    assert not (ready.folder / "orders" / "runs.db").exists() or damage is not no_store  # nothing was created
+
+
+def test_a_body_of_another_form_makes_its_part_not_known(ready: MadeFleet) -> None:
+    from sqlalchemy import text
+
+    with ready.opened("orders").engine.begin() as connection:
+        connection.execute(text("UPDATE migverify_findings SET body = '{\"x\": 1}'"))
+    found = views(ready)
+    assert found["users"].state.standing is READY
+    unread = {one.part for one in found["orders"].state.reasons}
+    assert unread == {FleetPart.SCHEMA, FleetPart.IDS, FleetPart.DRILLS}
+
+
+def test_a_proof_counts_of_all_tables_of_this_configuration_and_of_this_pair_alone(fleet: MadeFleet) -> None:
+    fleet.all_fine("users")
+    fleet.all_fine("orders")
+    # With one difference behind it, the proof before it is not the newest word any more.
+    fleet.verify("orders", ["orders.t0"])
+    for chosen, words in (("orders.t0", "a part of the tables"), (None, "does not keep which tables")):
+        fleet.verify("orders", chosen=chosen)
+        state = views(fleet)["orders"].state
+        assert state.standing is NOT_READY, "a difference stays until all tables are proved again"
+        evidence = views(fleet)["orders"].evidence.verifications[0]
+        assert words in evidence.partial
+    fleet.verify("orders")
+    assert views(fleet)["orders"].state.standing is READY
+    config = fleet.services["orders"].config
+    config.write_text(config.read_text().replace("orders.*", "orders.t*"))
+    state = views(fleet)["orders"].state
+    assert state.standing is NOT_KNOWN
+    assert "of another configuration" in state.sentence
+    config.write_text(
+        config.read_text().replace("orders.t*", "orders.*").replace("orders.example", "elsewhere.example")
+    )
+    assert "the store holds no verification of this pair" in views(fleet)["orders"].state.sentence
+
+
+def test_a_recheck_is_as_old_as_the_run_that_it_completes(fleet: MadeFleet) -> None:
+    first = fleet.verify("orders", ["orders.t1"])
+    store = fleet.opened("orders")
+    info = store.load_run(first)
+    plan = {"pairs": [{"id": "orders.t1", "source": "orders.t1", "target": "orders.t1"}]}
+    again = store.start_run("recheck", info.plan_hash, plan, {**info.facts, "rechecks": first}, kind=info.kind)
+    from migverify_lab.fleet import result
+
+    store.add_table_result(again, result("orders.t1", Verdict.MATCH))
+    store.finish_run(again, Verdict.MATCH, {})
+    evidence = views(fleet)["orders"].evidence.verifications[0]
+    assert (evidence.run, evidence.tables, evidence.matched, evidence.mismatches) == (again, 3, 3, 0)
+    assert (evidence.proved_at, evidence.chain) == (store.load_run(first).finished, (first,))
+
+
+def test_evidence_that_is_too_old_does_not_count(fleet: MadeFleet) -> None:
+    fleet.all_fine("orders")
+    fleet.all_fine("users")
+    loaded = load_fleet(fleet.write(proof_max_age="2h", evidence_max_age="3h"))
+    for later, parts in ((2.5, {FleetPart.PROOF, FleetPart.WATCH}),
+                         (3.5, {FleetPart.PROOF, FleetPart.WATCH, FleetPart.RULES, FleetPart.SCHEMA, FleetPart.IDS,
+                                FleetPart.DRILLS})):  # fmt: skip
+        state = read_fleet(loaded, now=time.time() + later * 3_600)[0].state
+        assert state.standing is NOT_KNOWN
+        assert {one.part for one in state.reasons} == parts
+
+
+def test_services_of_one_store_do_not_see_each_others_runs(tmp_path: Path) -> None:
+    with closing(MadeFleet(tmp_path, store=f"sqlite:///{tmp_path / 'all.db'}")) as fleet:
+        for name in ("orders", "users", "goods"):
+            fleet.add(name)
+            if name != "goods":
+                fleet.all_fine(name)
+        fleet.verify("users", ["users.t0"])
+        standings = {name: view.state.standing for name, view in views(fleet).items()}
+        assert standings == {"orders": READY, "users": NOT_READY, "goods": NOT_READY}
+        assert views(fleet)["goods"].evidence.ids is None
+
+
+def test_on_one_pair_in_one_store_runs_say_whose_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(MadeFleet(tmp_path, store=f"sqlite:///{tmp_path / 'all.db'}")) as fleet:
+        fleet.add("orders", "db.example")
+        fleet.add("users", "db.example")
+        fleet.all_fine("orders")
+        found = views(fleet)
+        assert (found["orders"].state.standing, found["users"].evidence.ids) == (READY, None)
+        assert "of another configuration" in found["users"].state.part(FleetPart.PROOF).reasons[0].text
+        # A run of an earlier release does not say it, and is nobody's where two could have begun it.
+        known = {name: value for name, value in fleet.facts("orders").items() if name != CONFIGURATION}
+        monkeypatch.setattr(MadeFleet, "facts", lambda _fleet, _name, **more: {**known, **more})
+        fleet.ids("orders", -5.0)
+        assert views(fleet)["orders"].state.standing is READY
+
+
+def test_a_cutover_that_is_done_is_said(ready: MadeFleet) -> None:
+    ready.drill("orders", 1, live=True)
+    found = views(ready)
+    assert found["orders"].state.standing is ServiceStanding.CUT_OVER
+    assert found["users"].state.standing is READY
+    ready.drill("users", 1, live=True, ends=False)
+    assert views(ready)["users"].state.standing is not ServiceStanding.CUT_OVER
+
+
+def test_people_are_known_by_their_aliases_and_backups_step_in(ready: MadeFleet) -> None:
+    for on_call, standing in ((["carol", "BOBBY"], READY), (["bob"], NOT_READY), ([], NOT_READY)):
+        entries = [ready.entry("orders", on_call=on_call), ready.entry("users")]
+        found = views(ready, services=entries)
+        assert found["orders"].state.standing is standing, on_call
+    assert found["users"].state.standing is READY

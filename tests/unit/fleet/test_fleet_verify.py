@@ -1,0 +1,232 @@
+"""Verifications of many services: never more connections than permitted, in their order, and nothing outlives us."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from migverify.cli.main import run
+from migverify.errors import ExitCode, StoreError
+from migverify.fleet.budget import ConnectionBudget, demand_of, next_to_begin
+from migverify.fleet.definition import load_fleet
+from migverify.fleet.model import ServiceEvidence, VerifyEvidence
+from migverify.fleet.read import read_fleet
+from migverify.fleet.verify import FleetVerifier, verify_lock
+from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, plan_verifications
+from migverify.model import Verdict
+from migverify_lab.fleet import MadeFleet
+from tests.unit.fleet.test_judge import NOW, PROOF
+from tests.waiting import wait_for
+
+DEMANDS = st.lists(
+    st.dictionaries(st.sampled_from(["a:1", "b:1", "c:1"]), st.integers(1, 5), min_size=1), min_size=1, max_size=12
+)
+
+
+@given(DEMANDS, st.dictionaries(st.sampled_from(["a:1", "b:1", "c:1"]), st.integers(1, 8)), st.data())
+def test_no_server_ever_has_more_connections_than_permitted_and_all_get_their_turn(
+    demands: list[dict[str, int]], limits: dict[str, int], data: st.DataObject
+) -> None:
+    budget = ConnectionBudget(lambda server: limits.get(server, 4))
+    waiting = [(place, one) for place, one in enumerate(demands) if not budget.exceeded(one)]
+    assert all(any(count > limits.get(server, 4) for server, count in one.items())
+               for one in demands if budget.exceeded(one))  # fmt: skip
+    running: dict[int, dict[str, int]] = {}
+    begun: list[int] = []
+    while waiting or running:
+        places = next_to_begin([one for _, one in waiting], budget)
+        for place in places:
+            number, demand = waiting[place]
+            # Whoever waits before it waits for no server of its own.
+            assert not any(other.keys() & demand.keys() for at, (_, other) in enumerate(waiting)
+                           if at < place and at not in places)  # fmt: skip
+            running[number] = demand
+            begun.append(number)
+        waiting = [one for place, one in enumerate(waiting) if place not in places]
+        used: Counter[str] = Counter()
+        for demand in running.values():
+            used.update(demand)
+        assert all(count <= limits.get(server, 4) for server, count in used.items())
+        assert +used == +budget.used
+        assert running, "something can always begin"
+        ended = data.draw(st.sampled_from(sorted(running)))
+        budget.give_back(running.pop(ended))
+    assert sorted(begun) == [place for place, one in enumerate(demands) if not budget.exceeded(one)]
+
+
+def test_connections_are_not_taken_twice() -> None:
+    budget = ConnectionBudget(lambda _: 4)
+    budget.take({"a:1": 3})
+    with pytest.raises(ValueError, match="not to be had"):
+        budget.take({"a:1": 2})
+
+
+AGE = 86_400.0
+OLD = replace(PROOF, proved_at=NOW - 2 * AGE)
+OPEN = replace(PROOF, run="v2", verdict=Verdict.INCONCLUSIVE, matched=40)
+NEEDS: list[tuple[tuple[VerifyEvidence, ...], VerifyAction, str]] = [
+    ((), VerifyAction.WHOLE, ""),
+    ((PROOF,), VerifyAction.REUSE, "v1"),
+    ((replace(PROOF, proved_at=NOW + AGE),), VerifyAction.SINCE, "v1"),
+    ((OLD,), VerifyAction.SINCE, "v1"),
+    ((replace(OPEN, ended=None), PROOF), VerifyAction.RESUME, "v2"),
+    ((replace(OPEN, is_interrupted=True), PROOF), VerifyAction.RESUME, "v2"),
+    ((replace(OPEN, ended=None, partial="of one table"), OLD), VerifyAction.SINCE, "v1"),
+    ((replace(OPEN, strange="of another pair"),), VerifyAction.WHOLE, ""),
+    ((OPEN, PROOF), VerifyAction.RECHECK, "v2"),
+    ((replace(OPEN, verdict=Verdict.MISMATCH, mismatches=1),), VerifyAction.RECHECK, "v2"),
+    ((replace(OPEN, proved_at=NOW - 2 * AGE), OLD), VerifyAction.SINCE, "v1"),
+    ((replace(OPEN, partial="of one table"),), VerifyAction.WHOLE, ""),
+]
+
+
+@pytest.mark.parametrize(("runs", "action", "run_id"), NEEDS)
+def test_the_cheapest_way_that_proves_a_service_is_taken(
+    runs: tuple[VerifyEvidence, ...], action: VerifyAction, run_id: str
+) -> None:
+    found = needed_action(ServiceEvidence("orders", NOW, verifications=runs), AGE)
+    assert found[:2] == (action, run_id)
+    assert found[2]
+
+
+CHILD = """\
+import json, pathlib, sys, time
+words = sys.argv[1:]
+name = pathlib.Path(words[words.index("--config") + 1]).parent.name
+folder = pathlib.Path.cwd()
+(folder / f"{name}.begun").write_text(json.dumps(words))
+try:
+    while not (folder / f"{name}.go").exists():
+        time.sleep(0.01)
+except KeyboardInterrupt:
+    (folder / f"{name}.asked").touch()
+    raise SystemExit(130)
+print("error: nothing was verified", file=sys.stderr)
+raise SystemExit(3)
+"""
+
+
+def verifier(fleet: MadeFleet, closes: float | None = None, **more: Any) -> FleetVerifier:
+    return FleetVerifier(load_fleet(fleet.folder / "fleet.yaml"), closes, command=[sys.executable, "-c", CHILD], **more)
+
+
+def planned(fleet: MadeFleet, **more: Any) -> list[ServiceVerification]:
+    loaded = load_fleet(fleet.write(**more))
+    return plan_verifications(loaded, read_fleet(loaded))
+
+
+def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    return thread, found
+
+
+def test_services_on_one_server_take_turns_and_others_go_on_beside_them(fleet: MadeFleet, tmp_path: Path) -> None:
+    for name in ("goods", "bills"):
+        fleet.add(name, "orders.example")  # on the servers of orders
+    assert demand_of(read_fleet(load_fleet(fleet.write()))[0].config) == {  # type: ignore[arg-type]
+        "orders.example:3306": 4, "orders.example:4000": 4,
+    }  # fmt: skip
+    tasks = planned(fleet, limits={"connections": {"orders.example:3306": 7}})
+    begun = lambda: {path.stem for path in tmp_path.glob("*.begun")}  # noqa: E731
+    thread, found = in_thread(lambda: verifier(fleet).run(tasks, 0))
+    wait_for(lambda: begun() == {"orders", "users"}, "two of them begin")
+    (tmp_path / "orders.go").touch()
+    wait_for(lambda: begun() == {"orders", "users", "goods"}, "the next one begins")
+    for name in fleet.services:
+        (tmp_path / f"{name}.go").touch()
+    thread.join()
+    assert [one.service for one in found[0].services] == ["orders", "users", "goods", "bills"]
+    assert {(one.verdict, one.reason) for one in found[0].services} == {
+        (Verdict.INCONCLUSIVE, "error: nothing was verified")
+    }
+    assert found[0].exit_code is ExitCode.INCONCLUSIVE
+    words = json.loads((tmp_path / "users.begun").read_text())
+    assert words == ["tables", "verify", "--quiet", "--config", str(tmp_path / "users" / "migverify.yaml")]
+
+
+def test_at_the_end_of_the_window_what_runs_is_interrupted_and_nothing_begins(fleet: MadeFleet, tmp_path: Path) -> None:
+    now, ended = [1_000.0], []
+    tasks = planned(fleet, limits={"other_connections": 4})
+    fleet.add("goods", "orders.example")
+    tasks = planned(fleet, limits={"other_connections": 4})
+    work = verifier(fleet, 2_000.0, clock=lambda: now[0], on_end=ended.append)
+    thread, found = in_thread(lambda: work.run(tasks, 0))
+    wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == 2, "two of them begin")
+    now[0] = 2_000.0
+    thread.join()
+    assert {path.stem for path in tmp_path.glob("*.asked")} == {"orders", "users"}
+    reasons = {one.service: one.reason for one in found[0].services}
+    assert reasons["goods"] == "not begun: the window has closed"
+    assert reasons["orders"] == "the window has closed, it is resumed next time"
+    assert found[0].is_closed
+    assert len(ended) == 3
+
+
+def test_one_that_can_never_begin_is_said_with_what_to_do(fleet: MadeFleet) -> None:
+    tasks = planned(fleet, limits={"connections": {"orders.example:4000": 3}, "other_connections": 3})
+    found = verifier(fleet).run(tasks, 0)
+    assert {one.verdict for one in found.services} == {Verdict.INCONCLUSIVE}
+    assert "needs 4 connections to orders.example" in found.services[0].reason
+    assert "lower `connections`" in found.services[0].reason
+
+
+def test_a_young_proof_is_named_and_not_made_again_and_what_is_done_is_left_out(
+    fleet: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proof = fleet.verify("orders")
+    fleet.verify("users")
+    fleet.write()
+    assert run(["fleet", "verify"]) == 0
+    out = capsys.readouterr().out
+    assert f"orders                   run {proof}: not verified again: full proof {proof} is 0 min old (reuse)" in out
+    assert out.endswith("MATCH: 2 services\n")
+    fleet.verify("users", ends=False)
+    fleet.drill("orders", 1, live=True)
+    assert run(["fleet", "verify", "--plan"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1:3] for line in lines] == [["users", "resume"]]
+    assert "4 to users.example:3306, 4 to users.example:4000" in lines[0]
+
+
+def test_outside_of_the_window_nothing_begins(fleet: MadeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    begins = time.strftime("%H:%M", time.gmtime(time.time() + 3_600))
+    fleet.write(limits={"verify": {"start": begins, "duration": "1h"}})
+    assert run(["fleet", "verify"]) == 3
+    assert "the window of limits.verify is closed: it opens at" in capsys.readouterr().err
+    assert run(["fleet", "verify", "--service", "no"]) == 2
+    assert "It has orders, users." in capsys.readouterr().err
+
+
+def test_the_password_of_a_store_is_never_an_argument(
+    fleet: MadeFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OF_THE_STORE", "s3cr3t-word")
+    entry = fleet.entry("orders", store="sqlite:///other.db", store_password_env="OF_THE_STORE")
+    (tmp_path / "orders.go").touch()
+    tasks = planned(fleet, services=[entry])
+    child = "import os; assert os.environ['MIGVERIFY_STORE_PASSWORD'] == 's3cr3t-word'\n" + CHILD
+    loaded = load_fleet(tmp_path / "fleet.yaml")
+    found = FleetVerifier(loaded, None, command=[sys.executable, "-c", child]).run(tasks, 0)
+    assert found.services[0].reason == "error: nothing was verified"
+    assert "s3cr3t" not in (tmp_path / "orders.begun").read_text()
+
+
+def test_two_do_not_verify_one_fleet_at_the_same_time(fleet: MadeFleet) -> None:
+    loaded = load_fleet(fleet.write())
+    with verify_lock(loaded), pytest.raises(StoreError, match="another fleet verify"), verify_lock(loaded, 0.2):
+        pass
+    with verify_lock(loaded, 0.2):
+        pass
