@@ -76,6 +76,9 @@ class Basis:
         Hash of what the configuration says about tables, routes, sessions and service levels.
     capture
         Identity of the capture; empty for evidence that rests on none.
+    identities
+        Which server answered, by the name of the endpoint; without one where the server does not tell, and in
+        evidence of earlier releases.
     """
 
     pair: Mapping[str, str]
@@ -83,12 +86,13 @@ class Basis:
     schema: str
     configuration: str
     capture: str = ""
+    identities: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object: what a run keeps under ``basis`` among its facts."""
         return {
             "pair": dict(self.pair), "versions": dict(self.versions), "schema": self.schema,
-            "configuration": self.configuration, "capture": self.capture,
+            "configuration": self.configuration, "capture": self.capture, "identities": dict(self.identities),
         }  # fmt: skip
 
     @classmethod
@@ -105,8 +109,12 @@ class Basis:
         return cls(
             {str(name): str(text) for name, text in pair.items()},
             {str(name): str(text) for name, text in versions.items()},
-            *map(str, texts),
-        )
+            *map(str, texts), identities=_texts(body.get("identities")),
+        )  # fmt: skip
+
+
+def _texts(body: object) -> dict[str, str]:
+    return {str(name): str(text) for name, text in body.items()} if isinstance(body, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)

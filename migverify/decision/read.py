@@ -6,6 +6,7 @@ Newer runs of a part of it (one digest, one session) add their harm and never ta
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,10 @@ class EvidenceReading:
         What commands of remedies need to find the configuration.
     replays
         The folder in which replays are kept.
+    now
+        The time of the decision, Unix seconds.
+    levels
+        The service levels that are configured, each with its multiple of the captured load; None: without one.
     """
 
     store: ResultStore
@@ -59,6 +64,8 @@ class EvidenceReading:
     scenarios: Sequence[str] = ()
     options: str = ""
     replays: str = ""
+    now: float = field(default_factory=time.time)
+    levels: Mapping[str, float | None] = field(default_factory=dict)
     _runs: list[RunInfo] = field(default_factory=list)
 
     def command(self, words: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +19,14 @@ from migverify.decision.read import (
     choose_runs,
     evidence_of,
 )
-from migverify.decision.read_replays import last_whole_replay, whole_replay
+from migverify.decision.read_replays import last_whole_replay, whole_replay, whole_replays
 from migverify.errors import UsageError
 from migverify.guards.hotspots_model import HotspotLimits
 from migverify.guards.keep import answers, body, guards_of
 from migverify.guards.model import AnswerState
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.workload.anomalies.compare import LEAST_USABLE, PermittedBy
-from migverify.workload.anomalies.store import stored_anomalies, stored_comparison
+from migverify.workload.anomalies.store import BOTH_SIDES, SIDES, stored_anomalies, stored_comparison
 from migverify.workload.catalogue.waivers import Waiver
 from migverify.workload.conflict.store import conflict_reasons, stored_conflicts, stored_totals
 from migverify.workload.plans.store import stored_plans
@@ -117,6 +117,9 @@ def read_anomalies(reading: EvidenceReading) -> PartEvidence:
                 yield EvidenceReason(HARM, text, remedy, 1.0)
         if whole is None:
             return
+        if run.facts.get(SIDES) != BOTH_SIDES:
+            text = "the histories do not say which of them is the source's: an earlier release recorded them"
+            yield EvidenceReason(DOUBT, text, again)
         for why in whole.reasons if whole.verdict is not Verdict.MISMATCH else ():
             yield EvidenceReason(DOUBT, why, again)
         shares = [float(side.get("share", 0.0)) for side in (whole.source, whole.target)]
@@ -173,19 +176,48 @@ Reasons = Callable[[RunInfo], Iterator[EvidenceReason]]
 def _of_replay(
     part: DecisionPart, reading: EvidenceReading, kind: StoredKind, reasons: Reasons, again: str
 ) -> PartEvidence:
-    """Return evidence that a replay recorded: it is of the replay's time, and as whole as the replay is."""
-    chosen = choose_runs(reading, kind)
-    run = chosen.run
-    if run is None:
+    """Return evidence that the newest whole replay recorded: it is of the replay's time, and as whole as the replay is.
+
+    What was made later of an older replay is no newer evidence. What was made of the same replay, or of newer ones,
+    adds its harm.
+    """
+    newest = choose_runs(reading, kind).run
+    if newest is None:
         return PartEvidence(part, again=again)
+    made = [run for run in reading.runs(kind) if reading.serves(run)]
+    last = next(whole_replays(reading), None)
+    run = _made_of_whole(reading, made) or newest
     replay, why = _replay_of(reading, run)
     if replay is None:
         found = evidence_of(part, ChosenRuns(run, why), reasons, again)
         return replace(found, basis=None)
-    return evidence_of(
-        part, ChosenRuns(run, why or whole_replay(replay)), reasons, again, basis=basis_of(replay.facts),
+    newer = tuple(one for one in made if one.run_id != run.run_id and _is_as_new(reading, one, replay))
+    found = evidence_of(
+        part, ChosenRuns(run, why or whole_replay(replay), newer), reasons, again, basis=basis_of(replay.facts),
         taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
     )  # fmt: skip
+    doubts = []
+    if last is not None and last.run_id != replay.run_id:
+        text = f"it is of replay {replay.run_id}, and nothing of the last whole one, {last.run_id}, was kept"
+        doubts.append(EvidenceReason(DOUBT, text, again, weight=1e18))
+    if newest.run_id != run.run_id and (unnamed := _replay_of(reading, newest))[0] is None:
+        doubts.append(EvidenceReason(DOUBT, unnamed[1], again, run=newest.run_id))
+    return replace(found, reasons=(*found.reasons, *doubts))
+
+
+def _made_of_whole(reading: EvidenceReading, made: Sequence[RunInfo]) -> RunInfo | None:
+    """Return what was made last of the newest whole replay of which anything was made."""
+    for replay in whole_replays(reading):
+        for run in made:
+            if run.facts.get("replay") == replay.run_id:
+                return reading.store.load_run(run.run_id)
+    return None
+
+
+def _is_as_new(reading: EvidenceReading, run: RunInfo, replay: RunInfo) -> bool:
+    """Whether a run was made of this replay, or of one that began later."""
+    other, _ = _replay_of(reading, run)
+    return other is not None and (other.run_id == replay.run_id or other.started >= replay.started)
 
 
 def _replay_of(reading: EvidenceReading, run: RunInfo) -> tuple[RunInfo | None, str]:

@@ -85,23 +85,23 @@ def tally(*, differs: bool = False) -> ReplayTally:
 def replay(
     store: ResultStore, *, basis: Basis | None = BASIS, differs: bool = False, missed: bool = False, ends: bool = True,
     selection: Mapping[str, Any] | None = None, sides: Sequence[str] = ("source", "target"), writes: bool = True,
-    waivers: Sequence[Waiver] = (),
+    waivers: Sequence[Waiver] = (), level: str = "payments", command: str = "workload replay peak",
 ) -> str:  # fmt: skip
     """Write a replay; without ``ends`` it was cut off."""
     chosen = {"sessions": [], "users": [], "digests": [], "start": None, "end": None, "limit": None}
     choices = {"selection": {**chosen, **(selection or {})}, "leave": {"writes": writes}}
     plan = {"kind": "replay", "capture": "/captures/peak", "choices": choices, "sides": list(sides)}
-    run = store.start_run("workload replay peak", "h", plan, facts(basis), kind=StoredKind.REPLAY)
+    run = store.start_run(command, "h", plan, facts(basis), kind=StoredKind.REPLAY)
     if not ends:
         return run
     counted = tally(differs=differs)
     found = verdict(counted, waivers=waivers)
     why = "p99 is 3.000 s, not below 2 s"
-    level = {"name": "payments", "met": not missed, "reasons": [why] if missed else []}
+    judged_level = {"name": level, "met": not missed, "reasons": [why] if missed else []}
     if missed:
-        words = f"service level payments was missed: {why}"
+        words = f"service level {level} was missed: {why}"
         found = replace(found, verdict=Verdict.MISMATCH, reasons=(*found.reasons, words))
-    write_replay(store, run, counted, found, facts={"slo": [level]}, seconds=2.5)
+    write_replay(store, run, counted, found, facts={"slo": [judged_level]}, seconds=2.5)
     store.finish_run(run, found.verdict, {"seconds": 2.5, "reasons": list(found.reasons)})
     return run
 
@@ -149,7 +149,7 @@ def history(usable: int = 9, reads: int = 10) -> CheckedHistory:
 
 def anomalies(
     store: ResultStore, recorded: str, *, lost: bool = False, usable: float = 0.8, share: int = 9,
-    basis: Basis | None = BASIS,
+    basis: Basis | None = BASIS, sides: Sequence[str] = ("source", "target"),
 ) -> str:  # fmt: skip
     """Keep a comparison of the histories that the replay ``recorded`` has."""
     lost_update = Anomaly(
@@ -161,8 +161,9 @@ def anomalies(
     reasons = ("1 anomaly on the target that the source did not permit",) if lost else ()
     compared = AnomalyComparison(given, reasons, found, history(share), history(share))
     return store_anomalies(
-        store, "workload anomalies", compared, facts(basis), usable=usable, replay=recorded, seconds=0.1
-    )
+        store, "workload anomalies", compared, facts(basis, sides=list(sides)), usable=usable, replay=recorded,
+        seconds=0.1,
+    )  # fmt: skip
 
 
 def conflicts(
