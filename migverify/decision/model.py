@@ -79,6 +79,11 @@ class Basis:
     identities
         Which server answered, by the name of the endpoint; without one where the server does not tell, and in
         evidence of earlier releases.
+    tables
+        What ``schema`` is made of, to name what changed: by ``endpoint database.table`` short hashes of its columns
+        and indexes, and under the empty name that of the whole table.
+    settings
+        What ``configuration`` is made of, to name what changed; secrets are masked.
     """
 
     pair: Mapping[str, str]
@@ -87,12 +92,15 @@ class Basis:
     configuration: str
     capture: str = ""
     identities: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object: what a run keeps under ``basis`` among its facts."""
         return {
             "pair": dict(self.pair), "versions": dict(self.versions), "schema": self.schema,
             "configuration": self.configuration, "capture": self.capture, "identities": dict(self.identities),
+            "tables": {name: dict(parts) for name, parts in self.tables.items()}, "settings": dict(self.settings),
         }  # fmt: skip
 
     @classmethod
@@ -106,10 +114,12 @@ class Basis:
             return None
         if not all(isinstance(text, str) for text in texts) or not texts[0] or not texts[1]:
             return None
+        schema, configuration, capture = map(str, texts)
+        tables = body.get("tables")
         return cls(
-            {str(name): str(text) for name, text in pair.items()},
-            {str(name): str(text) for name, text in versions.items()},
-            *map(str, texts), identities=_texts(body.get("identities")),
+            _texts(pair), _texts(versions), schema, configuration, capture, _texts(body.get("identities")),
+            {str(name): _texts(parts) for name, parts in tables.items()} if isinstance(tables, Mapping) else {},
+            _texts(body.get("settings")),
         )  # fmt: skip
 
 

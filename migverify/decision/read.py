@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migverify.decision.basis import basis_of
+from migverify.decision.differences import differences
 from migverify.decision.model import (
     Basis,
     DecisionPart,
@@ -124,9 +125,9 @@ def choose_runs(
 
 
 def evidence_of(
-    part: DecisionPart, chosen: ChosenRuns, reasons: Callable[[RunInfo], Iterator[EvidenceReason]], again: str,
-    *, needs_capture: bool = True, covered: Callable[[RunInfo], str] = lambda _: "", basis: Basis | None = None,
-    taken: float | None = None,
+    reading: EvidenceReading, part: DecisionPart, chosen: ChosenRuns,
+    reasons: Callable[[RunInfo], Iterator[EvidenceReason]], again: str, *, needs_capture: bool = True,
+    covered: Callable[[RunInfo], str] = lambda _: "", basis: Basis | None = None, taken: float | None = None,
 ) -> PartEvidence:  # fmt: skip
     """Return the evidence of the chosen run, with the harm that newer runs of a part show.
 
@@ -144,7 +145,10 @@ def evidence_of(
     if run.finished is None:
         found.append(EvidenceReason(DOUBT, NO_END, again, weight=1e18))
     for other in chosen.newer:
-        found += [_of_run(one, other) for one in reasons(other) if one.kind is HARM]
+        harm = [replace(one, run=other.run_id) for one in reasons(other) if one.kind is HARM]
+        found += counted_harm(
+            reading, part, harm, other.run_id, basis_of(other.facts), again, needs_capture=needs_capture
+        )  # fmt: skip
     return PartEvidence(
         part, run.run_id, taken if taken is not None else run.finished if run.finished is not None else run.started,
         run.started if taken is None else None, basis if basis is not None else basis_of(run.facts), needs_capture,
@@ -152,8 +156,24 @@ def evidence_of(
     )  # fmt: skip
 
 
-def _of_run(reason: EvidenceReason, run: RunInfo) -> EvidenceReason:
-    return EvidenceReason(reason.kind, reason.text, reason.remedy, reason.weight, reason.waiver, run.run_id)
+def counted_harm(
+    reading: EvidenceReading, part: DecisionPart, harm: Sequence[EvidenceReason], run: str, basis: Basis | None,
+    again: str, *, needs_capture: bool = True,
+) -> list[EvidenceReason]:  # fmt: skip
+    """Return the harm that another run than the part's showed, if it is of the service as it is now.
+
+    Harm under other definitions or another configuration is neither counted nor known to be gone.
+    """
+    if not harm or reading.service is None:
+        return [*harm]
+    why = "the run does not say on what it rests"
+    if basis is not None:
+        found = differences(basis, reading.service, reading.rules.clones, part, needs_capture=needs_capture)
+        why = next(found, "")
+    if not why:
+        return [*harm]
+    text = f"run {run} found harm ({len(harm):,}), which is not counted: {why}"
+    return [EvidenceReason(DOUBT, text, again, run=run)]
 
 
 def unreadable(part: DecisionPart, error: StoreError, again: str, *, needs_capture: bool = True) -> PartEvidence:

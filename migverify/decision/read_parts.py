@@ -64,7 +64,12 @@ def read_plans(reading: EvidenceReading) -> PartEvidence:
 
     chosen = choose_runs(reading, StoredKind.PLANS, partial)
     return evidence_of(
-        DecisionPart.PLANS, chosen, reasons, again, covered=lambda run: f"{run.facts.get('digests', 0)} digests"
+        reading,
+        DecisionPart.PLANS,
+        chosen,
+        reasons,
+        again,
+        covered=lambda run: f"{run.facts.get('digests', 0)} digests",
     )
 
 
@@ -97,7 +102,7 @@ def read_hotspots(reading: EvidenceReading) -> PartEvidence:
         return ""
 
     chosen = choose_runs(reading, StoredKind.GUARDS, partial, suits=lambda run: _HOTSPOTS in guards_of(run))
-    return evidence_of(DecisionPart.HOTSPOTS, chosen, reasons, again)
+    return evidence_of(reading, DecisionPart.HOTSPOTS, chosen, reasons, again)
 
 
 def read_anomalies(reading: EvidenceReading) -> PartEvidence:
@@ -189,12 +194,12 @@ def _of_replay(
     run = _made_of_whole(reading, made) or newest
     replay, why = _replay_of(reading, run)
     if replay is None:
-        found = evidence_of(part, ChosenRuns(run, why), reasons, again)
+        found = evidence_of(reading, part, ChosenRuns(run, why), reasons, again)
         return replace(found, basis=None)
     newer = tuple(one for one in made if one.run_id != run.run_id and _is_as_new(reading, one, replay))
     found = evidence_of(
-        part, ChosenRuns(run, why or whole_replay(replay), newer), reasons, again, basis=basis_of(replay.facts),
-        taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
+        reading, part, ChosenRuns(run, why or whole_replay(replay), newer), reasons, again,
+        basis=basis_of(replay.facts), taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
     )  # fmt: skip
     doubts = []
     if last is not None and last.run_id != replay.run_id:
@@ -251,7 +256,9 @@ def read_clients(reading: EvidenceReading) -> PartEvidence:
 
     chosen = choose_runs(reading, StoredKind.CLIENTS, partial, needs_capture=False)
     covered = ", ".join(reading.clients)
-    return evidence_of(DecisionPart.CLIENTS, chosen, reasons, again, needs_capture=False, covered=lambda _: covered)
+    return evidence_of(
+        reading, DecisionPart.CLIENTS, chosen, reasons, again, needs_capture=False, covered=lambda _: covered
+    )
 
 
 def _clients(reading: EvidenceReading, run: RunInfo, again: str) -> Iterator[EvidenceReason]:

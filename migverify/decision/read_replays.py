@@ -10,7 +10,7 @@ from typing import Any
 
 from migverify.decision.joins import JoinedEvidence, latency_forecast, shadow_replays
 from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence
-from migverify.decision.read import DOUBT, HARM, NO_END, WAIVED, EvidenceReading, choose_runs, evidence_of
+from migverify.decision.read import DOUBT, HARM, NO_END, WAIVED, EvidenceReading, choose_runs, counted_harm, evidence_of
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.workload.forecast.store import load_forecast
 from migverify.workload.replay.store import count_weights, read_digests, read_whole
@@ -76,30 +76,37 @@ def read_answers(reading: EvidenceReading) -> PartEvidence:
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
         return answer_reasons(reading, run)
 
-    found = evidence_of(DecisionPart.ANSWERS, chosen, reasons, again, covered=lambda run: _covered(reading, run))
+    found = evidence_of(
+        reading, DecisionPart.ANSWERS, chosen, reasons, again, covered=lambda run: _covered(reading, run)
+    )
     whole = None if chosen.partial else chosen.run
     for shadow in shadow_replays(reading, whole):
-        found = _with_shadow(found, shadow, whole)
+        found = _with_shadow(reading, found, shadow, whole)
     return found
 
 
-def _with_shadow(found: PartEvidence, shadow: JoinedEvidence, replay: RunInfo | None) -> PartEvidence:
+def _with_shadow(
+    reading: EvidenceReading, found: PartEvidence, shadow: JoinedEvidence, replay: RunInfo | None
+) -> PartEvidence:
     """Add a shadow replay: its harm counts, and so do its doubts, unless a whole ``replay`` began after it.
 
     It asks reads alone, so it takes nothing away that a replay or another shadow replay showed or left open, it makes
     no replay fresher, and it is no evidence without one.
     """
     is_over = replay is not None and shadow.taken is not None and replay.started > shadow.taken
-    mine = tuple(
-        replace(one, run=one.run or shadow.run) for one in shadow.reasons if one.kind is HARM or not is_over
-    )  # fmt: skip
+    mine = [replace(one, run=one.run or shadow.run) for one in shadow.reasons]
+    harm = [one for one in mine if one.kind is HARM]
+    doubts = [one for one in mine if one.kind is not HARM and not is_over]
     if not found.run:
         doubt = EvidenceReason(DOUBT, "a shadow replay asks reads alone: answers to writes are not known", found.again)
         return replace(
             found, run=shadow.run, taken=shadow.taken, began=shadow.began, basis=shadow.basis, needs_capture=False,
-            reasons=(*mine, doubt), covered=shadow.covered,
+            reasons=(*found.reasons, *harm, *doubts, doubt), covered=shadow.covered,
         )  # fmt: skip
-    return replace(found, reasons=(*found.reasons, *mine))
+    harm = counted_harm(
+        reading, found.part, harm, shadow.run, shadow.basis, found.again, needs_capture=False
+    )  # fmt: skip
+    return replace(found, reasons=(*found.reasons, *harm, *doubts))
 
 
 def answer_reasons(reading: EvidenceReading, run: RunInfo) -> Iterator[EvidenceReason]:
@@ -213,7 +220,7 @@ def read_latency(reading: EvidenceReading) -> PartEvidence:
             covered = forecast.covered
         yield from _forecast(forecast, again)
 
-    found = evidence_of(DecisionPart.LATENCY, chosen, reasons, again)
+    found = evidence_of(reading, DecisionPart.LATENCY, chosen, reasons, again)
     return replace(found, covered=covered)
 
 

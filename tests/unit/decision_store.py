@@ -49,7 +49,7 @@ from tests.unit.replaying import INT, TEXT, answer, column, failed, judged
 
 BASIS = Basis(
     {"source": "db:3306", "target": "tidb:4000"}, {"source": "mysql 9.7.4", "target": "tidb 8.5.0"}, "5" * 64, "c" * 64,
-    "cafe" * 16,
+    "cafe" * 16, {"source": "uuid-1", "target": "cluster 7, made 2026-01-01"},
 )  # fmt: skip
 CLIENT = "pymysql/none"
 SECRET = "ann@example.org"
