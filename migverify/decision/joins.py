@@ -35,11 +35,14 @@ class JoinedEvidence:
 
 
 def latency_forecast(
-    reading: EvidenceReading, replay: RunInfo, judged: frozenset[str] = frozenset()
+    reading: EvidenceReading, replay: RunInfo, again: str, judged: frozenset[str] = frozenset()
 ) -> JoinedEvidence | None:
-    """Return the latency forecast of a replay; ``judged`` are service levels that the replay itself judged."""
+    """Return the latency forecast of a replay; ``judged`` are service levels that the replay itself judged.
+
+    ``again`` is the command that makes a new one.
+    """
     forecast = load_forecast(reading.store, replay.run_id)
-    return None if forecast is None else forecast_evidence(reading, forecast, replay, judged)
+    return None if forecast is None else forecast_evidence(reading, forecast, replay, again, judged)
 
 
 def shadow_replays(reading: EvidenceReading, replay: RunInfo | None = None) -> tuple[JoinedEvidence, ...]:
@@ -85,19 +88,18 @@ def _waiting(reading: EvidenceReading, run: RunInfo) -> str:
 
 
 def forecast_evidence(
-    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, judged: frozenset[str] = frozenset()
+    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, again: str, judged: frozenset[str] = frozenset()
 ) -> JoinedEvidence:
     """Return what a forecast proves: a level that is missed is harm, one that is not known a doubt."""
-    reasons = tuple(_of_forecast(reading, forecast, run, judged))
+    reasons = tuple(_of_forecast(reading, forecast, run, again, judged))
     most = ", ".join(f"{one.text or one.digest[:16]} {one.share:.0%}" for one in forecast.uses[:3])
     return JoinedEvidence(run.run_id, run.finished, run.started, basis_of(run.facts), reasons,
                           f"busy with {most}" if most else "")  # fmt: skip
 
 
 def _of_forecast(
-    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, judged: frozenset[str]
+    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, again: str, judged: frozenset[str]
 ) -> Iterator[EvidenceReason]:
-    again = reading.command(f"workload replay {reading.capture} --slo NAME")
     report = reading.command(f"report {run.run_id}")
     if not forecast.levels:
         yield EvidenceReason(ReasonKind.DOUBT, "no service level was judged", again)

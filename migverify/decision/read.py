@@ -6,8 +6,9 @@ Newer runs of a part of it (one digest, one session) add their harm and never ta
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +30,8 @@ from migverify.workload.catalogue.waivers import Waiver
 Partial = Callable[[RunInfo], str]
 """A run with its plan -> why it is of a part of the service alone; empty: it is of all of it."""
 HARM, DOUBT, WAIVED = ReasonKind.HARM, ReasonKind.DOUBT, ReasonKind.WAIVED
+_MASKS = ("***", "[hidden]")
+"""What was a secret in a command that a run keeps: it cannot be typed again."""
 NO_END = "the run has no end: it was interrupted, or still goes on"
 
 
@@ -73,6 +76,28 @@ class EvidenceReading:
         """Return a command of migverify with the options of this configuration."""
         return f"migverify {words}{self.options}"
 
+    def repeated(self, run: RunInfo | None, words: str, leave: Collection[str] = ()) -> str:
+        """Return the command that a whole run of the service kept, to be typed again; else one with the usual options.
+
+        Parameters
+        ----------
+        words
+            The command without ``migverify``, as it is typed where no run keeps one.
+        leave
+            Options that are not repeated; those with a value as ``--name=``.
+        """
+        usual = self.command(words)
+        if run is None or not self.serves(run, needs_capture=run.kind is not StoredKind.CLIENTS):
+            return usual
+        try:
+            typed = shlex.split(run.command)
+        except ValueError:
+            return usual
+        begins = ["migverify", *words.split()[:2]]
+        if typed[:3] != begins or "--resume" in typed or any(mask in run.command for mask in _MASKS):
+            return usual
+        return shlex.join(_without(typed, leave))
+
     def runs(self, kind: StoredKind) -> Iterator[RunInfo]:
         """Yield the runs of a kind without their plans, the newest first."""
         if not self._runs:
@@ -86,6 +111,18 @@ class EvidenceReading:
             return False
         pairs = [dict(self.service.pair), *map(dict, self.rules.clones)]
         return dict(then.pair) in pairs and (not needs_capture or then.capture == self.service.capture)
+
+
+def _without(typed: Sequence[str], leave: Collection[str]) -> Iterator[str]:
+    """Yield the words of a command without some options."""
+    words = iter(typed)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if f"{name}=" in leave:
+            if not equals:
+                next(words, "")
+        elif word not in leave:
+            yield word
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +159,11 @@ def choose_runs(
         (first, why), *others = newer
         return ChosenRuns(first, why, tuple(one for one, _ in others))
     return ChosenRuns(newest, partial(newest) if newest is not None else "")
+
+
+def whole_of(chosen: ChosenRuns) -> RunInfo | None:
+    """Return the chosen run, if its command gives whole evidence when it is typed again."""
+    return None if chosen.partial else chosen.run
 
 
 def evidence_of(

@@ -10,7 +10,17 @@ from typing import Any
 
 from migverify.decision.joins import JoinedEvidence, latency_forecast, shadow_replays
 from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence
-from migverify.decision.read import DOUBT, HARM, NO_END, WAIVED, EvidenceReading, choose_runs, counted_harm, evidence_of
+from migverify.decision.read import (
+    DOUBT,
+    HARM,
+    NO_END,
+    WAIVED,
+    EvidenceReading,
+    choose_runs,
+    counted_harm,
+    evidence_of,
+    whole_of,
+)
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.workload.forecast.store import load_forecast
 from migverify.workload.replay.store import count_weights, read_digests, read_whole
@@ -70,18 +80,17 @@ def last_whole_replay(reading: EvidenceReading) -> Path | None:
 
 def read_answers(reading: EvidenceReading) -> PartEvidence:
     """Return what the last replay of the capture says of its answers, with what shadow replays found."""
-    again = reading.command(f"workload replay {reading.capture}")
     chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture)
+    again = reading.repeated(whole_of(chosen), f"workload replay {reading.capture}")
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
-        return answer_reasons(reading, run)
+        return answer_reasons(reading, run, again)
 
     found = evidence_of(
         reading, DecisionPart.ANSWERS, chosen, reasons, again, covered=lambda run: _covered(reading, run)
     )
-    whole = None if chosen.partial else chosen.run
-    for shadow in shadow_replays(reading, whole):
-        found = _with_shadow(reading, found, shadow, whole)
+    for shadow in shadow_replays(reading, whole_of(chosen)):
+        found = _with_shadow(reading, found, shadow, whole_of(chosen))
     return found
 
 
@@ -109,9 +118,9 @@ def _with_shadow(
     return replace(found, reasons=(*found.reasons, *harm, *doubts))
 
 
-def answer_reasons(reading: EvidenceReading, run: RunInfo) -> Iterator[EvidenceReason]:
-    """Yield what a replay proves about answers, and what it leaves open."""
-    store, again = reading.store, reading.command(f"workload replay {reading.capture}")
+def answer_reasons(reading: EvidenceReading, run: RunInfo, again: str) -> Iterator[EvidenceReason]:
+    """Yield what a replay proves about answers, and what it leaves open; ``again`` is the command that asks anew."""
+    store = reading.store
     valid = {f"{one.owner}, until {one.expires}: {one.reason}" for one in reading.waivers}
     harm = 0
     for one in read_digests(store, run.run_id, _HARMFUL):
@@ -195,13 +204,12 @@ def _covered(reading: EvidenceReading, run: RunInfo) -> str:
 
 def read_latency(reading: EvidenceReading) -> PartEvidence:
     """Return whether the service levels hold: what the last replay measured of all of them, and the forecast of it."""
-    names = " ".join(f"--slo {shlex.quote(name)}" for name in reading.levels) or "--slo NAME"
-    again = reading.command(f"workload replay {reading.capture} {names}")
 
     def partial(run: RunInfo) -> str:
         return partial_replay(run) or _levels_left_out(reading, run)
 
     chosen = choose_runs(reading, StoredKind.REPLAY, partial, suits=of_a_capture)
+    again = _with_levels(reading)
     covered = ""
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
@@ -215,13 +223,22 @@ def read_latency(reading: EvidenceReading) -> PartEvidence:
                 yield EvidenceReason(DOUBT, _unknown(level), again, 1.0)
         if whole is None and run.finished is not None:
             yield EvidenceReason(DOUBT, "the replay did not get to its result", again)
-        forecast = latency_forecast(reading, run, _judged(reading, run))
+        forecast = latency_forecast(reading, run, again, _judged(reading, run))
         if run is chosen.run and forecast is not None:
             covered = forecast.covered
         yield from _forecast(forecast, again)
 
     found = evidence_of(reading, DecisionPart.LATENCY, chosen, reasons, again)
     return replace(found, covered=covered)
+
+
+def _with_levels(reading: EvidenceReading) -> str:
+    """Return the command of the last replay of the whole capture, with every configured service level."""
+    replay = whole_of(choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture))
+    again = reading.repeated(replay, f"workload replay {reading.capture}", ["--slo=", "--headroom="])
+    if not reading.levels:
+        return f"name a level under workload.service_levels, then: {again} --slo NAME"
+    return " ".join([again, *(f"--slo {shlex.quote(name)}" for name in reading.levels)])
 
 
 def _levels_left_out(reading: EvidenceReading, run: RunInfo) -> str:

@@ -204,7 +204,6 @@ def test_a_server_says_which_it_is_to_an_account_that_reads_one_table_of_the_sys
                 found[side] = server_identity(session)
     finally:
         databases.target(f"DROP USER '{user}'@'%'")
-    print(found)
     assert found["source"]
     assert ", made 20" in found["target"], "an embedded TiDB's cluster id is that of any other"
     assert found["account"] == found["target"]

@@ -107,19 +107,24 @@ def replay(
 
 
 def plans(
-    store: ResultStore, *, basis: Basis | None = BASIS, scan: bool = False, doubt: bool = False, ends: bool = True,
-    digests: Sequence[str] = (), counted: int = 2,
+    store: ResultStore, *, basis: Basis | None = BASIS, scan: bool = False, doubt: bool | str = False,
+    ends: bool = True, digests: Sequence[str] = (), counted: int = 2, samples: int = 3, analyze: bool = False, since: bool = False,
+    command: str = "workload plans peak",
 ) -> str:  # fmt: skip
     plan = PlanAnswer(QueryPlan((TableAccess("orders", AccessPath.FULL_SCAN, "", 50_000.0),)))
-    choices = {"digests": list(digests), "reads_only": False, "samples": 3, "analyze": False}
-    run = start_plans(store, "workload plans peak", "/captures/peak", {}, {**facts(basis), "choices": choices})
+    choices = {"digests": list(digests), "reads_only": False, "samples": samples, "analyze": analyze, "since": since}
+    run = start_plans(store, command, "/captures/peak", {}, {**facts(basis), "choices": choices})
     harm = PlanFinding(Harm.INDEX_LOST, "orders", "index k of the source is not on the target",
                        "ALTER TABLE `shop`.`orders` ADD INDEX `k` (`customer`)")  # fmt: skip
     for letter in "ab":
         sample = SamplePlans("x.log:1", b"SELECT 1", {Side.SOURCE: plan, Side.TARGET: plan})
         digest = DigestPlans(letter * 64, f"SELECT `{letter}`", "shop", ("orders",), 10, 3.0, (sample,))
         bad = letter == "b"
-        judged_ = JudgedPlans(digest, (harm,) if scan and bad else (), ("ANALYZE TABLE t",) if doubt and bad else ())
+        judged_ = JudgedPlans(
+            digest,
+            (harm,) if scan and bad else (),
+            (doubt if isinstance(doubt, str) else "ANALYZE TABLE t",) if doubt and bad else (),
+        )
         add_plans(store, run, judged_, PlanRecord(letter * 64, "8.5.0", {}))
     if ends:
         finish_plans(store, run, Verdict.MATCH, (), 1.0, digests=counted)

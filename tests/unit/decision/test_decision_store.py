@@ -483,6 +483,77 @@ def test_shadow_replays_of_the_service_are_found_and_are_no_replays_of_a_capture
     assert decision(store).parts[0].standing is Standing.GO
 
 
+@pytest.mark.usefixtures("forecast")
+def test_plans_that_asked_less_take_no_harm_away(store: ResultStore) -> None:
+    def standing() -> Standing:
+        return part(decision(store), DecisionPart.PLANS)[0]
+
+    all_fine(store)
+    made.plans(store, samples=1)
+    assert standing() is Standing.GO, "a look at one call takes no evidence away"
+    made.plans(store, scan=True)
+    made.plans(store, samples=1)
+    assert standing() is Standing.NO_GO, "nor harm"
+    made.plans(store)
+    assert standing() is Standing.GO
+    for more in ({"analyze": True}, {"since": True}, {"samples": 10}):
+        made.plans(store, scan=True, **more)
+        made.plans(store)
+        assert standing() is Standing.NO_GO, f"what {more} alone shows is not gone"
+        made.plans(store, **more)
+        assert standing() is Standing.GO
+
+
+def test_plans_of_one_call_alone_are_not_known_and_the_usual_number_is_that_of_the_command(store: ResultStore) -> None:
+    from inspect import signature
+
+    from migverify.cli.workload_plans import plans
+    from migverify.decision.read_parts import USUAL_SAMPLES
+
+    assert signature(plans).parameters["samples"].default == USUAL_SAMPLES
+    made.plans(store, samples=1)
+    standing, texts = part(decision(store), DecisionPart.PLANS)
+    assert standing is Standing.NOT_KNOWN
+    assert any("1 calls of a digest were explained, 3 are usual" in each for each in texts)
+
+
+@pytest.mark.usefixtures("forecast")
+def test_harm_of_newer_parts_under_other_definitions_is_neither_counted_nor_gone(store: ResultStore) -> None:
+    all_fine(store)
+    run = made.replay(store, selection={"limit": 5}, differs=True, basis=replace(BASIS, schema="6" * 64))
+    standing, texts = part(decision(store), DecisionPart.ANSWERS)
+    assert standing is Standing.NOT_KNOWN
+    assert any(f"run {run} found harm" in each and "definitions" in each for each in texts)
+    made.replay(store, selection={"limit": 5}, differs=True)
+    assert part(decision(store), DecisionPart.ANSWERS)[0] is Standing.NO_GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_remedies_are_the_commands_of_the_evidence(store: ResultStore) -> None:
+    plans = "migverify workload plans captures/peak --config 'my rw.yaml' --accept-write-grants --try"
+    replay = "migverify workload replay captures/peak --writes --slo loose --headroom 1 --config rw.yaml"
+    recorded = made.replay(store, command=replay)
+    made.plans(store, doubt=True, command=plans)
+    asked = decision(store, levels={"loose": None, "tight and tidy": 2.0}, options=" --config migverify.yaml")
+    again = {one.part.value: one.evidence.again for one in asked.parts}
+    assert again["plans"] == plans.removesuffix(" --try")
+    assert again["answers"] == replay
+    assert again["latency"] == (
+        "migverify workload replay captures/peak --writes --config rw.yaml --slo loose --slo 'tight and tidy'"
+    )
+    assert again["anomalies"] == f"{replay} --anomalies"
+    assert recorded
+    made.plans(store, doubt=True, command="migverify workload plans x --store mysql://u:***@h/d")
+    hidden = decision(store, options=" --config rw.yaml")
+    assert hidden.parts[3].evidence.again == "migverify workload plans captures/peak --config rw.yaml"
+
+
+def test_statistics_are_taken_before_plans_are_asked_again(store: ResultStore) -> None:
+    made.plans(store, doubt="shop.orders has stale statistics: ANALYZE TABLE `shop`.`orders`")
+    remedies = [one.reason.remedy for one in decision(store).parts[3].reasons]
+    assert remedies == ["on the target: ANALYZE TABLE `shop`.`orders`; then migverify workload plans captures/peak"]
+
+
 DAMAGE = [
     "UPDATE migverify_findings SET body = '{}'",
     "UPDATE migverify_findings SET body = 'x'",
@@ -555,7 +626,7 @@ def test_a_forecast_is_read_by_the_states_of_its_levels(
     store: ResultStore, forecast_: LoadForecast, kinds: list[str]
 ) -> None:
     run = store.load_run(made.replay(store))
-    found = forecast_evidence(reading(store), forecast_, run)
+    found = forecast_evidence(reading(store), forecast_, run, "migverify workload replay peak --slo payments")
     assert [one.kind.value for one in found.reasons] == kinds
     assert all(one.remedy for one in found.reasons)
     assert (found.run, found.basis, found.covered) == (run.run_id, BASIS, "busy with SELECT ? 50%")
