@@ -103,6 +103,10 @@ class Basis:
             "tables": {name: dict(parts) for name, parts in self.tables.items()}, "settings": dict(self.settings),
         }  # fmt: skip
 
+    def shown(self) -> dict[str, Any]:
+        """Return ``as_json`` without what only names a change: hashes of columns and indexes, and settings."""
+        return {name: body for name, body in self.as_json().items() if name not in ("tables", "settings")}
+
     @classmethod
     def from_json(cls, body: object) -> Basis | None:
         """Return what ``as_json`` gave; None where it is not whole: it proves nothing then."""
@@ -286,7 +290,7 @@ class Decision:
             "kind": "decision", "decision": self.standing.value, "verdict": self.verdict.value,
             "exit_code": int(self.verdict.exit_code), "at": self.now, "max_age_seconds": self.rules.max_age,
             "required": [part.value for part in DecisionPart if part in self.rules.required],
-            "basis": None if self.basis is None else self.basis.as_json(), "unread": self.unread,
+            "basis": None if self.basis is None else self.basis.shown(), "unread": self.unread,
             "reasons": [f"{one.part.words}: {one.reason.text}" for one in self.reasons],
             "why": [one.as_json() for one in self.reasons], "parts": [one.as_json() for one in self.parts],
         }  # fmt: skip

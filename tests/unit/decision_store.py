@@ -108,8 +108,8 @@ def replay(
 
 def plans(
     store: ResultStore, *, basis: Basis | None = BASIS, scan: bool = False, doubt: bool | str = False,
-    ends: bool = True, digests: Sequence[str] = (), counted: int = 2, samples: int = 3, analyze: bool = False, since: bool = False,
-    command: str = "workload plans peak",
+    ends: bool = True, digests: Sequence[str] = (), counted: int = 2, samples: int = 3, analyze: bool = False,
+    since: bool = False, command: str = "workload plans peak",
 ) -> str:  # fmt: skip
     plan = PlanAnswer(QueryPlan((TableAccess("orders", AccessPath.FULL_SCAN, "", 50_000.0),)))
     choices = {"digests": list(digests), "reads_only": False, "samples": samples, "analyze": analyze, "since": since}
