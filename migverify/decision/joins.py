@@ -134,7 +134,10 @@ def shadow_evidence(
     for digest in differ:
         if digest["digest"] not in equal:
             text = f"answers differ: {digest['text'] or digest['digest'][:16]} ({digest['different']:,} reads)"
-            reasons.append(EvidenceReason(ReasonKind.HARM, text, report, float(digest["different"])))
+            waiver = next((one for one in reading.waivers if one.covers(digest["digest"], "", ())), None)
+            words = "" if waiver is None else f"{waiver.owner}, until {waiver.expires}: {waiver.reason}"
+            kind = ReasonKind.WAIVED if words else ReasonKind.HARM
+            reasons.append(EvidenceReason(kind, text, report, float(digest["different"]), words))
     left = int(status.digests_by_verdict.get(Verdict.MISMATCH.value, 0)) - len(differ)
     if left > 0:
         reasons.append(EvidenceReason(ReasonKind.HARM, f"answers of {left:,} more digests differ", report))

@@ -383,6 +383,18 @@ def test_harm_of_a_shadow_replay_ends_where_a_later_whole_replay_asked_the_same(
 
 
 @pytest.mark.usefixtures("forecast")
+def test_harm_of_a_shadow_replay_is_accepted_by_its_digest(store: ResultStore) -> None:
+    all_fine(store)
+    follow(store, at=time.time(), differs="e" * 64)
+    answers = decision(store, waivers=[waiver(digest="e" * 64)]).parts[0]
+    assert [one.reason.waiver for one in answers.of_kind(ReasonKind.WAIVED)] == [
+        f"ann, until {TOMORROW}: the report sorts by itself"
+    ]
+    assert answers.of_kind(ReasonKind.HARM) == ()
+    assert decision(store, waivers=[waiver(digest="f" * 64)]).standing is Standing.NO_GO
+
+
+@pytest.mark.usefixtures("forecast")
 def test_a_shadow_replay_that_goes_on_and_is_silent_is_not_known(store: ResultStore) -> None:
     all_fine(store)
     now = time.time()
