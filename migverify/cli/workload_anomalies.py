@@ -50,24 +50,29 @@ def anomalies(
     `workload replay --writes --anomalies` records them. Exit 1 when the target permitted an anomaly that the source
     did not, 0 when it did not, 3 when too little is known. The result is kept in the store, where there is one.
     """
+    from migverify.errors import UsageError
     from migverify.workload.anomalies.check import check_history
     from migverify.workload.anomalies.compare import LEAST_USABLE, compare_histories
-    from migverify.workload.anomalies.history import read_history
+    from migverify.workload.anomalies.history import read_history, refuse_wrong_sides
 
     began = time.monotonic()
+    if source.exists() and target.exists() and source.samefile(target):
+        raise UsageError(f"{source} and {target} are one file.", hint="Name the source's history, then the target's.")
     histories = [read_history(path) for path in (source, target)]
+    refuse_wrong_sides(*histories)
     runs = {one.run for one in histories}
     on_source, on_target = map(check_history, histories)
     compared = compare_histories(on_source, on_target, usable / 100)
     run_id = ""
     if store is not None or config.exists():
         from migverify.cli.report import open_run_store
-        from migverify.workload.anomalies.store import store_anomalies
+        from migverify.workload.anomalies.store import SIDES, store_anomalies
 
         replay = runs.pop() if len(runs) == 1 else ""
         with closing(open_run_store(store, config)) as opened:
+            facts = {**_of_replay(opened, replay), SIDES: [one.side for one in histories]}
             run_id = store_anomalies(
-                opened, command_line(), compared, _of_replay(opened, replay), usable=usable / 100, replay=replay,
+                opened, command_line(), compared, facts, usable=usable / 100, replay=replay,
                 seconds=time.monotonic() - began,
             )  # fmt: skip
     if as_json:

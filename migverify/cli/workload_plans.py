@@ -101,7 +101,8 @@ def plans(
             earlier = {one.digest: one.record for one in stored_plans(opened, plans_run(opened, since).run_id)}
         facts = _inspected(setup, may_write=try_remedies)
         clone = open_clone(setup, stack) if try_remedies else None
-        choices = {"digests": list(digest or ()), "reads_only": reads_only, "samples": samples, "analyze": analyze}
+        choices = {"digests": list(digest or ()), "reads_only": reads_only, "samples": samples, "analyze": analyze,
+                   "since": since is not None}  # fmt: skip
         more = {"choices": choices, **basis_to_keep(setup.config, capture)}
         run_id = start_plans(opened, command_line(), str(capture.resolve()), facts, more)
         options = PlanOptions(

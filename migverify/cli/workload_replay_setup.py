@@ -135,17 +135,22 @@ def _keys(setup: ReplaySetup, capture: Path) -> Keys:
 
 def histories(setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path) -> list[str]:
     """Write the histories of a run's transactions; return the files, the source's first."""
+    from migverify.decision.basis import basis_of
     from migverify.model import Side
     from migverify.workload.anomalies.record import write_histories
     from migverify.workload.catalogue.versions import server
     from migverify.workload.replay.runfile import RunFile
 
-    facts = store.load_run(run_id).facts["endpoints"]
+    info = store.load_run(run_id)
+    facts, basis = info.facts["endpoints"], basis_of(info.facts)
     servers = {side: server(facts[side.value]["version"]) for side in (Side.SOURCE, Side.TARGET)}
+    identities = {
+        side.value: basis.identities.get(one.name, "") for side, one in setup.sides.endpoints.items() if basis
+    }  # fmt: skip
     texts = {side: f"{one.flavor.value} {one.text}" for side, one in servers.items()}
-    capture = Path(store.load_run(run_id).plan["capture"])
+    capture = Path(info.plan["capture"])
     with RunFile(folder) as run:
-        files = write_histories(run, _keys(setup, capture), texts, mask=setup.options.mask)
+        files = write_histories(run, _keys(setup, capture), texts, identities, mask=setup.options.mask)
     return [str(files[side]) for side in texts]
 
 

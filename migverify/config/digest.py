@@ -25,13 +25,18 @@ def comparison_digest(config: Config) -> str:
     how a server is reached, secrets, limits, rechecks, the store, reports and Spark are left out. Tables,
     routes, overrides, hash, consistency, shard names, snapshots and session variables are in.
     """
+    return _sha256(comparison_meaning(config))
+
+
+def comparison_meaning(config: Config) -> dict[str, Any]:
+    """Return what ``comparison_digest`` is made of."""
     view = describe(config)
     meaning = {name: view[name] for name in ("tables", "routes", "overrides", "consistency", "hash")}
     meaning["endpoints"] = [
         {"name": endpoint.name, "snapshot": endpoint.snapshot, "session": sorted(endpoint.session)}
         for endpoint in config.endpoints
     ]
-    return _sha256(meaning)
+    return meaning
 
 
 def full_digest(config: Config) -> str:
@@ -61,7 +66,7 @@ def describe(config: Config) -> dict[str, Any]:
         "hash": config.hash,
         "spark": {
             "master": config.spark.master,
-            "conf": {name: HIDDEN if _secret_name(name) else value for name, value in config.spark.conf.items()},
+            "conf": {name: HIDDEN if is_secret_name(name) else value for name, value in config.spark.conf.items()},
         },
         "workload": _workload(config.workload),
         "monitors": _monitors(config.monitors),
@@ -141,7 +146,8 @@ def _fields(part: Strict, **renamed: str) -> dict[str, Any]:
     return {renamed.get(name, name): getattr(part, name) for name in type(part).model_fields}
 
 
-def _secret_name(name: str) -> bool:
+def is_secret_name(name: str) -> bool:
+    """Whether a setting's name says that its value is a secret."""
     return any(word in name.lower() for word in _SECRET_WORDS)
 
 

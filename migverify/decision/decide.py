@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+from migverify.decision.differences import differences
 from migverify.decision.model import (
     HARM_ORDER,
-    Basis,
     Decision,
     DecisionEvidence,
     DecisionPart,
@@ -65,7 +65,7 @@ def _part(found: PartEvidence, evidence: DecisionEvidence, rules: DecisionRules)
     age = None if found.taken is None else evidence.now - found.taken
     other = tuple(_another(found, evidence, rules))
     doubts = (*other, *_untimely(found, evidence.now, rules))
-    own = tuple(one for one in found.reasons if not (other and one.kind is not ReasonKind.DOUBT))
+    own = tuple(one for one in found.reasons if not other or one.kind is ReasonKind.DOUBT or _of_another(one, found))
     if other and len(own) < len(found.reasons):
         text = f"what that run found ({len(found.reasons) - len(own):,}) is not counted: it is not of this service now"
         doubts = (*doubts, EvidenceReason(ReasonKind.DOUBT, text, found.again, weight=-1.0))
@@ -78,6 +78,11 @@ def _part(found: PartEvidence, evidence: DecisionEvidence, rules: DecisionRules)
         else Standing.GO
     )  # fmt: skip
     return PartDecision(found.part, standing, found.part in rules.required, found, age, tuple(reasons))
+
+
+def _of_another(reason: EvidenceReason, found: PartEvidence) -> bool:
+    """Whether another run than the part's showed it; what that one rests on was compared when it was read."""
+    return reason.run not in ("", found.run)
 
 
 def _order(one: DecisionReason) -> tuple[int, float, str, str, str]:
@@ -101,30 +106,10 @@ def _another(found: PartEvidence, evidence: DecisionEvidence, rules: DecisionRul
     if found.basis is None:
         yield doubt("the run does not say on which servers, definitions, configuration and capture it rests")
         return
-    yield from map(doubt, _differences(found.basis, evidence.basis, rules, needs_capture=found.needs_capture))
-
-
-def _differences(then: Basis, now: Basis, rules: DecisionRules, *, needs_capture: bool) -> Iterator[str]:
-    if not any(_same_pair(then.pair, pair) for pair in (now.pair, *rules.clones)):
-        yield f"it is of another pair: {_addresses(then.pair)}; this one is {_addresses(now.pair)}"
-    for name in sorted(now.versions):
-        if then.versions.get(name) != now.versions[name]:
-            before = then.versions.get(name) or "a version that was not recorded"
-            yield f"{name} was {before} then, and is {now.versions[name]} now"
-    if not then.schema or then.schema != now.schema:
-        yield "the definitions of the tables are other ones now than they were then"
-    if not then.configuration or then.configuration != now.configuration:
-        yield "the configuration said otherwise then about tables, routes, sessions or service levels"
-    if needs_capture and (not then.capture or then.capture != now.capture):
-        yield "it is of another capture"
-
-
-def _same_pair(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    return bool(one) and dict(one) == dict(other)
-
-
-def _addresses(pair: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {address}" for name, address in sorted(pair.items())) or "servers that were not recorded"
+    found_differences = differences(
+        found.basis, evidence.basis, rules.clones, found.part, needs_capture=found.needs_capture
+    )  # fmt: skip
+    yield from map(doubt, found_differences)
 
 
 def _untimely(found: PartEvidence, now: float, rules: DecisionRules) -> Iterator[EvidenceReason]:

@@ -1,6 +1,6 @@
 """Evidence that joins that of a replay: its latency forecast, and a shadow replay of the service.
 
-``latency_forecast`` and ``shadow_replay`` return None where the store holds nothing of the kind.
+``latency_forecast`` returns None where the store holds nothing of the kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from migverify.decision.read import EvidenceReading
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.workload.forecast.model import LevelState, LoadForecast
 from migverify.workload.forecast.store import load_forecast
+from migverify.workload.replay.store import read_digests
 from migverify.workload.shadow.evidence import ShadowEvidence, load_shadow
+
+SILENT_SECONDS = 720.0
+"""A shadow replay that goes on records its state every 10 minutes, and at once when it gets worse; a later one is
+late: what it saw since is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +35,37 @@ class JoinedEvidence:
 
 
 def latency_forecast(
-    reading: EvidenceReading, replay: RunInfo, judged: frozenset[str] = frozenset()
+    reading: EvidenceReading, replay: RunInfo, again: str, judged: frozenset[str] = frozenset()
 ) -> JoinedEvidence | None:
-    """Return the latency forecast of a replay; ``judged`` are service levels that the replay itself judged."""
+    """Return the latency forecast of a replay; ``judged`` are service levels that the replay itself judged.
+
+    ``again`` is the command that makes a new one.
+    """
     forecast = load_forecast(reading.store, replay.run_id)
-    return None if forecast is None else forecast_evidence(reading, forecast, replay, judged)
+    return None if forecast is None else forecast_evidence(reading, forecast, replay, again, judged)
 
 
-def shadow_replay(reading: EvidenceReading) -> JoinedEvidence | None:
-    """Return the newest shadow replay of the service: ``shadow_evidence`` of the status that it kept last."""
+def shadow_replays(reading: EvidenceReading, replay: RunInfo | None = None) -> tuple[JoinedEvidence, ...]:
+    """Return what each shadow replay of the service kept last, the newest first: none hides what another saw.
+
+    What differed ends where a whole ``replay`` that began later asked the same statement, and its answers are equal.
+    """
+    found, equal = [], None
     for run in shadow_runs(reading):
         status = load_shadow(reading.store, run)
-        if status is not None:
-            return shadow_evidence(reading, status, run)
-    return None
+        if status is None:
+            found.append(_unrecorded(reading, run))
+            continue
+        is_earlier = replay is not None and status.at < replay.started
+        if is_earlier and equal is None and replay is not None:
+            equal = _equal_digests(reading, replay)
+        found.append(shadow_evidence(reading, status, run, equal or frozenset() if is_earlier else frozenset()))
+    return tuple(found)
+
+
+def _equal_digests(reading: EvidenceReading, replay: RunInfo) -> frozenset[str]:
+    judged = read_digests(reading.store, replay.run_id)
+    return frozenset(one.tally.digest for one in judged if one.verdict["verdict"] == Verdict.MATCH)
 
 
 def shadow_runs(reading: EvidenceReading) -> Iterator[RunInfo]:
@@ -53,20 +75,31 @@ def shadow_runs(reading: EvidenceReading) -> Iterator[RunInfo]:
             yield run
 
 
+def _unrecorded(reading: EvidenceReading, run: RunInfo) -> JoinedEvidence:
+    """Return what is known of a shadow replay that recorded no state: nothing, unless it began a moment ago."""
+    silent = run.finished is not None or reading.now - run.started > SILENT_SECONDS
+    text = "a shadow replay goes on, or was cut off, and has recorded nothing yet"
+    reasons = (EvidenceReason(ReasonKind.DOUBT, text, _waiting(reading, run)),) if silent else ()
+    return JoinedEvidence(run.run_id, run.started, run.started, basis_of(run.facts), reasons)
+
+
+def _waiting(reading: EvidenceReading, run: RunInfo) -> str:
+    return f"stop it, so that it records its end, or see whether it runs: {reading.command(f'report {run.run_id}')}"
+
+
 def forecast_evidence(
-    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, judged: frozenset[str] = frozenset()
+    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, again: str, judged: frozenset[str] = frozenset()
 ) -> JoinedEvidence:
     """Return what a forecast proves: a level that is missed is harm, one that is not known a doubt."""
-    reasons = tuple(_of_forecast(reading, forecast, run, judged))
+    reasons = tuple(_of_forecast(reading, forecast, run, again, judged))
     most = ", ".join(f"{one.text or one.digest[:16]} {one.share:.0%}" for one in forecast.uses[:3])
     return JoinedEvidence(run.run_id, run.finished, run.started, basis_of(run.facts), reasons,
                           f"busy with {most}" if most else "")  # fmt: skip
 
 
 def _of_forecast(
-    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, judged: frozenset[str]
+    reading: EvidenceReading, forecast: LoadForecast, run: RunInfo, again: str, judged: frozenset[str]
 ) -> Iterator[EvidenceReason]:
-    again = reading.command(f"workload replay {reading.capture} --slo NAME")
     report = reading.command(f"report {run.run_id}")
     if not forecast.levels:
         yield EvidenceReason(ReasonKind.DOUBT, "no service level was judged", again)
@@ -88,22 +121,35 @@ def _of_forecast(
     yield from (EvidenceReason(ReasonKind.DOUBT, why, again) for why in forecast.reasons)
 
 
-def shadow_evidence(reading: EvidenceReading, status: ShadowEvidence, run: RunInfo) -> JoinedEvidence:
-    """Return what a shadow replay proves about answers; digests that differ are harm.
+def shadow_evidence(
+    reading: EvidenceReading, status: ShadowEvidence, run: RunInfo, equal: frozenset[str] = frozenset()
+) -> JoinedEvidence:
+    """Return what a shadow replay proves about answers; digests that differ are harm, save those ``equal`` by now.
 
     ``status`` is the last one that it kept.
     """
     report = reading.command(f"report {status.run_id}")
     reasons = []
-    for digest in status.digests:
-        if digest["verdict"] == Verdict.MISMATCH:
+    differ = [one for one in status.digests if one["verdict"] == Verdict.MISMATCH]
+    for digest in differ:
+        if digest["digest"] not in equal:
             text = f"answers differ: {digest['text'] or digest['digest'][:16]} ({digest['different']:,} reads)"
-            reasons.append(EvidenceReason(ReasonKind.HARM, text, report, float(digest["different"])))
-    if status.verdict is Verdict.MISMATCH and not reasons:
+            waiver = next((one for one in reading.waivers if one.covers(digest["digest"], "", ())), None)
+            words = "" if waiver is None else f"{waiver.owner}, until {waiver.expires}: {waiver.reason}"
+            kind = ReasonKind.WAIVED if words else ReasonKind.HARM
+            reasons.append(EvidenceReason(kind, text, report, float(digest["different"]), words))
+    left = int(status.digests_by_verdict.get(Verdict.MISMATCH.value, 0)) - len(differ)
+    if left > 0:
+        reasons.append(EvidenceReason(ReasonKind.HARM, f"answers of {left:,} more digests differ", report))
+    if status.verdict is Verdict.MISMATCH and not differ and not reasons:
         reasons.append(EvidenceReason(ReasonKind.HARM, "the shadow replay is MISMATCH", report))
     if status.verdict is not Verdict.MATCH:
         doubts = status.reasons or ("the shadow replay is not MATCH",)
         reasons += [EvidenceReason(ReasonKind.DOUBT, why, report) for why in doubts]
+    if not status.is_over and reading.now - status.at > SILENT_SECONDS:
+        minutes = (reading.now - status.at) / 60
+        text = f"a shadow replay goes on, or was cut off: it was last recorded {minutes:.0f} min ago"
+        reasons.append(EvidenceReason(ReasonKind.DOUBT, text, _waiting(reading, run)))
     return JoinedEvidence(
         status.run_id, status.at, run.started, basis_of(run.facts), tuple(reasons),
         f"shadow replay, {status.counts.get('reads', 0):,} reads",

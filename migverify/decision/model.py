@@ -76,6 +76,14 @@ class Basis:
         Hash of what the configuration says about tables, routes, sessions and service levels.
     capture
         Identity of the capture; empty for evidence that rests on none.
+    identities
+        Which server answered, by the name of the endpoint; without one where the server does not tell, and in
+        evidence of earlier releases.
+    tables
+        What ``schema`` is made of, to name what changed: by ``endpoint database.table`` short hashes of its columns
+        and indexes, and under the empty name that of the whole table.
+    settings
+        What ``configuration`` is made of, to name what changed; secrets are masked.
     """
 
     pair: Mapping[str, str]
@@ -83,13 +91,21 @@ class Basis:
     schema: str
     configuration: str
     capture: str = ""
+    identities: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object: what a run keeps under ``basis`` among its facts."""
         return {
             "pair": dict(self.pair), "versions": dict(self.versions), "schema": self.schema,
-            "configuration": self.configuration, "capture": self.capture,
+            "configuration": self.configuration, "capture": self.capture, "identities": dict(self.identities),
+            "tables": {name: dict(parts) for name, parts in self.tables.items()}, "settings": dict(self.settings),
         }  # fmt: skip
+
+    def shown(self) -> dict[str, Any]:
+        """Return ``as_json`` without what only names a change: hashes of columns and indexes, and settings."""
+        return {name: body for name, body in self.as_json().items() if name not in ("tables", "settings")}
 
     @classmethod
     def from_json(cls, body: object) -> Basis | None:
@@ -102,11 +118,17 @@ class Basis:
             return None
         if not all(isinstance(text, str) for text in texts) or not texts[0] or not texts[1]:
             return None
+        schema, configuration, capture = map(str, texts)
+        tables = body.get("tables")
         return cls(
-            {str(name): str(text) for name, text in pair.items()},
-            {str(name): str(text) for name, text in versions.items()},
-            *map(str, texts),
-        )
+            _texts(pair), _texts(versions), schema, configuration, capture, _texts(body.get("identities")),
+            {str(name): _texts(parts) for name, parts in tables.items()} if isinstance(tables, Mapping) else {},
+            _texts(body.get("settings")),
+        )  # fmt: skip
+
+
+def _texts(body: object) -> dict[str, str]:
+    return {str(name): str(text) for name, text in body.items()} if isinstance(body, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +290,7 @@ class Decision:
             "kind": "decision", "decision": self.standing.value, "verdict": self.verdict.value,
             "exit_code": int(self.verdict.exit_code), "at": self.now, "max_age_seconds": self.rules.max_age,
             "required": [part.value for part in DecisionPart if part in self.rules.required],
-            "basis": None if self.basis is None else self.basis.as_json(), "unread": self.unread,
+            "basis": None if self.basis is None else self.basis.shown(), "unread": self.unread,
             "reasons": [f"{one.part.words}: {one.reason.text}" for one in self.reasons],
             "why": [one.as_json() for one in self.reasons], "parts": [one.as_json() for one in self.parts],
         }  # fmt: skip

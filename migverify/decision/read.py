@@ -6,11 +6,14 @@ Newer runs of a part of it (one digest, one session) add their harm and never ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import shlex
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migverify.decision.basis import basis_of
+from migverify.decision.differences import differences
 from migverify.decision.model import (
     Basis,
     DecisionPart,
@@ -27,6 +30,8 @@ from migverify.workload.catalogue.waivers import Waiver
 Partial = Callable[[RunInfo], str]
 """A run with its plan -> why it is of a part of the service alone; empty: it is of all of it."""
 HARM, DOUBT, WAIVED = ReasonKind.HARM, ReasonKind.DOUBT, ReasonKind.WAIVED
+_MASKS = ("***", "[hidden]")
+"""What was a secret in a command that a run keeps: it cannot be typed again."""
 NO_END = "the run has no end: it was interrupted, or still goes on"
 
 
@@ -50,6 +55,10 @@ class EvidenceReading:
         The folder in which replays are kept.
     known_runs
         The runs of the store, the newest first, where they were read already.
+    now
+        The time of the decision, Unix seconds.
+    levels
+        The service levels that are configured, each with its multiple of the captured load; None: without one.
     """
 
     store: ResultStore
@@ -62,11 +71,35 @@ class EvidenceReading:
     options: str = ""
     replays: str = ""
     known_runs: Sequence[RunInfo] = ()
+    now: float = field(default_factory=time.time)
+    levels: Mapping[str, float | None] = field(default_factory=dict)
     _runs: list[RunInfo] = field(default_factory=list)
 
     def command(self, words: str) -> str:
         """Return a command of migverify with the options of this configuration."""
         return f"migverify {words}{self.options}"
+
+    def repeated(self, run: RunInfo | None, words: str, leave: Collection[str] = ()) -> str:
+        """Return the command that a whole run of the service kept, to be typed again; else one with the usual options.
+
+        Parameters
+        ----------
+        words
+            The command without ``migverify``, as it is typed where no run keeps one.
+        leave
+            Options that are not repeated; those with a value as ``--name=``.
+        """
+        usual = self.command(words)
+        if run is None or not self.serves(run, needs_capture=run.kind is not StoredKind.CLIENTS):
+            return usual
+        try:
+            typed = shlex.split(run.command)
+        except ValueError:
+            return usual
+        begins = ["migverify", *words.split()[:2]]
+        if typed[:3] != begins or "--resume" in typed or any(mask in run.command for mask in _MASKS):
+            return usual
+        return shlex.join(_without(typed, leave))
 
     def runs(self, kind: StoredKind) -> Iterator[RunInfo]:
         """Yield the runs of a kind without their plans, the newest first."""
@@ -81,6 +114,18 @@ class EvidenceReading:
             return False
         pairs = [dict(self.service.pair), *map(dict, self.rules.clones)]
         return dict(then.pair) in pairs and (not needs_capture or then.capture == self.service.capture)
+
+
+def _without(typed: Sequence[str], leave: Collection[str]) -> Iterator[str]:
+    """Yield the words of a command without some options."""
+    words = iter(typed)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if f"{name}=" in leave:
+            if not equals:
+                next(words, "")
+        elif word not in leave:
+            yield word
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +164,15 @@ def choose_runs(
     return ChosenRuns(newest, partial(newest) if newest is not None else "")
 
 
+def whole_of(chosen: ChosenRuns) -> RunInfo | None:
+    """Return the chosen run, if its command gives whole evidence when it is typed again."""
+    return None if chosen.partial else chosen.run
+
+
 def evidence_of(
-    part: DecisionPart, chosen: ChosenRuns, reasons: Callable[[RunInfo], Iterator[EvidenceReason]], again: str,
-    *, needs_capture: bool = True, covered: Callable[[RunInfo], str] = lambda _: "", basis: Basis | None = None,
-    taken: float | None = None,
+    reading: EvidenceReading, part: DecisionPart, chosen: ChosenRuns,
+    reasons: Callable[[RunInfo], Iterator[EvidenceReason]], again: str, *, needs_capture: bool = True,
+    covered: Callable[[RunInfo], str] = lambda _: "", basis: Basis | None = None, taken: float | None = None,
 ) -> PartEvidence:  # fmt: skip
     """Return the evidence of the chosen run, with the harm that newer runs of a part show.
 
@@ -140,7 +190,10 @@ def evidence_of(
     if run.finished is None:
         found.append(EvidenceReason(DOUBT, NO_END, again, weight=1e18))
     for other in chosen.newer:
-        found += [_of_run(one, other) for one in reasons(other) if one.kind is HARM]
+        harm = [replace(one, run=other.run_id) for one in reasons(other) if one.kind is HARM]
+        found += counted_harm(
+            reading, part, harm, other.run_id, basis_of(other.facts), again, needs_capture=needs_capture
+        )  # fmt: skip
     return PartEvidence(
         part, run.run_id, taken if taken is not None else run.finished if run.finished is not None else run.started,
         run.started if taken is None else None, basis if basis is not None else basis_of(run.facts), needs_capture,
@@ -148,8 +201,24 @@ def evidence_of(
     )  # fmt: skip
 
 
-def _of_run(reason: EvidenceReason, run: RunInfo) -> EvidenceReason:
-    return EvidenceReason(reason.kind, reason.text, reason.remedy, reason.weight, reason.waiver, run.run_id)
+def counted_harm(
+    reading: EvidenceReading, part: DecisionPart, harm: Sequence[EvidenceReason], run: str, basis: Basis | None,
+    again: str, *, needs_capture: bool = True,
+) -> list[EvidenceReason]:  # fmt: skip
+    """Return the harm that another run than the part's showed, if it is of the service as it is now.
+
+    Harm under other definitions or another configuration is neither counted nor known to be gone.
+    """
+    if not harm or reading.service is None:
+        return [*harm]
+    why = "the run does not say on what it rests"
+    if basis is not None:
+        found = differences(basis, reading.service, reading.rules.clones, part, needs_capture=needs_capture)
+        why = next(found, "")
+    if not why:
+        return [*harm]
+    text = f"run {run} found harm ({len(harm):,}), which is not counted: {why}"
+    return [EvidenceReason(DOUBT, text, again, run=run)]
 
 
 def unreadable(part: DecisionPart, error: StoreError, again: str, *, needs_capture: bool = True) -> PartEvidence:

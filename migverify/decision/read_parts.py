@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,60 +18,116 @@ from migverify.decision.read import (
     EvidenceReading,
     choices,
     choose_runs,
+    counted_harm,
     evidence_of,
+    whole_of,
 )
-from migverify.decision.read_replays import last_whole_replay, whole_replay
+from migverify.decision.read_replays import last_whole_replay, whole_replay, whole_replays
 from migverify.errors import UsageError
 from migverify.guards.hotspots_model import HotspotLimits
 from migverify.guards.keep import answers, body, guards_of
 from migverify.guards.model import AnswerState
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.workload.anomalies.compare import LEAST_USABLE, PermittedBy
-from migverify.workload.anomalies.store import stored_anomalies, stored_comparison
+from migverify.workload.anomalies.store import BOTH_SIDES, SIDES, stored_anomalies, stored_comparison
 from migverify.workload.catalogue.waivers import Waiver
 from migverify.workload.conflict.store import conflict_reasons, stored_conflicts, stored_totals
 from migverify.workload.plans.store import stored_plans
 
 _TEXT = 160
+USUAL_SAMPLES = 3
+"""Calls of each digest that ``workload plans`` explains where nothing else is asked for."""
 _HOTSPOTS = "hotspots"
+_ANALYZE = re.compile(r"ANALYZE TABLE (?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`")
 
 
 def read_plans(reading: EvidenceReading) -> PartEvidence:
-    """Return what the last run of plans says of the capture's digests."""
-    again = reading.command(f"workload plans {reading.capture}")
+    """Return what the last run of plans says of the capture's digests, and what those found that asked more."""
+    chosen = choose_runs(reading, StoredKind.PLANS, _partial_plans)
+    again = reading.repeated(whole_of(chosen), f"workload plans {reading.capture}", ["--try"])
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
-        held = 0
-        for one in stored_plans(reading.store, run.run_id):
-            held += 1
-            weight = one.seconds or 0.0
-            for finding in one.findings:
-                text = f"{finding.harm}: {finding.reason}, in {_short(one.text)}"
-                yield EvidenceReason(HARM, text, finding.remedy or again, weight)
-            for doubt in one.doubts:
-                yield EvidenceReason(DOUBT, f"{doubt}, in {_short(one.text)}", again, weight)
-        counted = run.facts.get("digests")
-        if run.finished is not None and (counted != held or not held):
-            text = f"the store holds {held:,} digests, and the run judged {counted if counted is not None else 'some'}"
-            yield EvidenceReason(DOUBT, text if held else "the run judged no digest", again)
+        yield from _plans(reading, run, again)
 
-    def partial(run: RunInfo) -> str:
-        chosen = choices(run)
-        if not chosen:
-            return "what the run chose of the capture is not recorded"
-        if chosen.get("digests"):
-            return "the plans are of some digests alone (--digest)"
-        return "the plans of writes were left out (--reads-only)" if chosen.get("reads_only") else ""
+    found = evidence_of(
+        reading, DecisionPart.PLANS, chosen, reasons, again,
+        covered=lambda run: f"{run.facts.get('digests', 0)} digests",
+    )  # fmt: skip
+    if chosen.run is None:
+        return found
+    more = []
+    for run in _that_asked_more(reading, chosen.run):
+        mine = reading.repeated(run, f"workload plans {reading.capture}", ["--try"])
+        harm = [replace(one, run=run.run_id) for one in _plans(reading, run, mine) if one.kind is HARM]
+        more += counted_harm(reading, DecisionPart.PLANS, harm, run.run_id, basis_of(run.facts), mine)
+    return replace(found, reasons=(*found.reasons, *more))
 
-    chosen = choose_runs(reading, StoredKind.PLANS, partial)
-    return evidence_of(
-        DecisionPart.PLANS, chosen, reasons, again, covered=lambda run: f"{run.facts.get('digests', 0)} digests"
-    )
+
+def _plans(reading: EvidenceReading, run: RunInfo, again: str) -> Iterator[EvidenceReason]:
+    held = 0
+    for one in stored_plans(reading.store, run.run_id):
+        held += 1
+        weight = one.seconds or 0.0
+        for finding in one.findings:
+            text = f"{finding.harm}: {finding.reason}, in {_short(one.text)}"
+            yield EvidenceReason(HARM, text, finding.remedy or again, weight)
+        for doubt in one.doubts:
+            sql = _ANALYZE.search(doubt)
+            remedy = f"on the target: {sql[0]}; then {again}" if sql else again
+            yield EvidenceReason(DOUBT, f"{doubt}, in {_short(one.text)}", remedy, weight)
+    counted = run.facts.get("digests")
+    if run.finished is not None and (counted != held or not held):
+        text = f"the store holds {held:,} digests, and the run judged {counted if counted is not None else 'some'}"
+        yield EvidenceReason(DOUBT, text if held else "the run judged no digest", again)
+
+
+def _partial_plans(run: RunInfo) -> str:
+    """Return why a run of plans is not of the whole capture, or looked at it less than usual; empty: it is."""
+    chosen = choices(run)
+    if not chosen:
+        return "what the run chose of the capture is not recorded"
+    if chosen.get("digests"):
+        return "the plans are of some digests alone (--digest)"
+    if chosen.get("reads_only"):
+        return "the plans of writes were left out (--reads-only)"
+    samples = int(chosen.get("samples") or 0)
+    return "" if samples >= USUAL_SAMPLES else f"{samples} calls of a digest were explained, {USUAL_SAMPLES} are usual"
+
+
+def _asked(run: RunInfo) -> tuple[int, bool, bool]:
+    """Return how much a run of plans asked: calls of a digest, their actual rows, and what changed since another."""
+    chosen = choices(run)
+    return int(chosen.get("samples") or 0), bool(chosen.get("analyze")), bool(chosen.get("since"))
+
+
+def _that_asked_more(reading: EvidenceReading, chosen: RunInfo) -> Iterator[RunInfo]:
+    """Yield older runs of plans that asked what no newer whole one did: these take their harm not away."""
+    seen = [_asked(chosen)]
+    for run in reading.runs(StoredKind.PLANS):
+        is_older = run.started <= chosen.started and run.run_id != chosen.run_id
+        if not is_older or run.finished is None or not reading.serves(run):
+            continue
+        asked = _asked(run)
+        if any(all(new >= old for new, old in zip(one, asked, strict=True)) for one in seen):
+            continue
+        yield run
+        if not _partial_plans(run):
+            seen.append(asked)
 
 
 def read_hotspots(reading: EvidenceReading) -> PartEvidence:
     """Return what the last asking of the guard says."""
-    again = reading.command(f"guard hotspots --capture {reading.capture}")
+
+    def partial(run: RunInfo) -> str:
+        limits, usual = run.facts.get("limits"), HotspotLimits()
+        if not isinstance(limits, Mapping):
+            return "the limits that the guard went by are not recorded"
+        if float(limits["warn_rate"]) > usual.warn or float(limits["fail_rate"]) > usual.fail:
+            return "the guard went by weaker limits (--warn-rate, --fail-rate) than the built-in ones"
+        return ""
+
+    chosen = choose_runs(reading, StoredKind.GUARDS, partial, suits=lambda run: _HOTSPOTS in guards_of(run))
+    again = reading.repeated(whole_of(chosen), f"guard hotspots --capture {reading.capture}")
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
         stored = body(reading.store, run.run_id, _HOTSPOTS)
@@ -88,22 +145,12 @@ def read_hotspots(reading: EvidenceReading) -> PartEvidence:
         if run.finished is not None and (stored is None or int(stored["answers"]) != held or not held):
             yield EvidenceReason(DOUBT, f"the store holds {held:,} answers of the guard, which are not all", again)
 
-    def partial(run: RunInfo) -> str:
-        limits, usual = run.facts.get("limits"), HotspotLimits()
-        if not isinstance(limits, Mapping):
-            return "the limits that the guard went by are not recorded"
-        if float(limits["warn_rate"]) > usual.warn or float(limits["fail_rate"]) > usual.fail:
-            return "the guard went by weaker limits (--warn-rate, --fail-rate) than the built-in ones"
-        return ""
-
-    chosen = choose_runs(reading, StoredKind.GUARDS, partial, suits=lambda run: _HOTSPOTS in guards_of(run))
-    return evidence_of(DecisionPart.HOTSPOTS, chosen, reasons, again)
+    return evidence_of(reading, DecisionPart.HOTSPOTS, chosen, reasons, again)
 
 
 def read_anomalies(reading: EvidenceReading) -> PartEvidence:
     """Return what the last comparison of histories says; it is as old as the replay that recorded them."""
-    again = reading.command(f"workload replay {reading.capture} --writes --anomalies")
-    again = _comparison(reading) or again
+    again = _comparison(reading) or _replay_again(reading)
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
         whole, held = stored_comparison(reading.store, run.run_id), 0
@@ -117,6 +164,9 @@ def read_anomalies(reading: EvidenceReading) -> PartEvidence:
                 yield EvidenceReason(HARM, text, remedy, 1.0)
         if whole is None:
             return
+        if run.facts.get(SIDES) != BOTH_SIDES:
+            text = "the histories do not say which of them is the source's: an earlier release recorded them"
+            yield EvidenceReason(DOUBT, text, again)
         for why in whole.reasons if whole.verdict is not Verdict.MISMATCH else ():
             yield EvidenceReason(DOUBT, why, again)
         shares = [float(side.get("share", 0.0)) for side in (whole.source, whole.target)]
@@ -130,6 +180,13 @@ def read_anomalies(reading: EvidenceReading) -> PartEvidence:
             yield EvidenceReason(DOUBT, text, again)
 
     return _of_replay(DecisionPart.ANOMALIES, reading, StoredKind.ANOMALIES, reasons, again)
+
+
+def _replay_again(reading: EvidenceReading) -> str:
+    """Return the command of the last whole replay, with histories."""
+    words = f"workload replay {reading.capture} --writes --anomalies"
+    again = reading.repeated(next(whole_replays(reading), None), words)
+    return again if "--anomalies" in again else f"{again} --anomalies"
 
 
 def _comparison(reading: EvidenceReading) -> str:
@@ -173,19 +230,48 @@ Reasons = Callable[[RunInfo], Iterator[EvidenceReason]]
 def _of_replay(
     part: DecisionPart, reading: EvidenceReading, kind: StoredKind, reasons: Reasons, again: str
 ) -> PartEvidence:
-    """Return evidence that a replay recorded: it is of the replay's time, and as whole as the replay is."""
-    chosen = choose_runs(reading, kind)
-    run = chosen.run
-    if run is None:
+    """Return evidence that the newest whole replay recorded: it is of the replay's time, and as whole as the replay is.
+
+    What was made later of an older replay is no newer evidence. What was made of the same replay, or of newer ones,
+    adds its harm.
+    """
+    newest = choose_runs(reading, kind).run
+    if newest is None:
         return PartEvidence(part, again=again)
+    made = [run for run in reading.runs(kind) if reading.serves(run)]
+    last = next(whole_replays(reading), None)
+    run = _made_of_whole(reading, made) or newest
     replay, why = _replay_of(reading, run)
     if replay is None:
-        found = evidence_of(part, ChosenRuns(run, why), reasons, again)
+        found = evidence_of(reading, part, ChosenRuns(run, why), reasons, again)
         return replace(found, basis=None)
-    return evidence_of(
-        part, ChosenRuns(run, why or whole_replay(replay)), reasons, again, basis=basis_of(replay.facts),
-        taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
+    newer = tuple(one for one in made if one.run_id != run.run_id and _is_as_new(reading, one, replay))
+    found = evidence_of(
+        reading, part, ChosenRuns(run, why or whole_replay(replay), newer), reasons, again,
+        basis=basis_of(replay.facts), taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
     )  # fmt: skip
+    doubts = []
+    if last is not None and last.run_id != replay.run_id:
+        text = f"it is of replay {replay.run_id}, and nothing of the last whole one, {last.run_id}, was kept"
+        doubts.append(EvidenceReason(DOUBT, text, again, weight=1e18))
+    if newest.run_id != run.run_id and (unnamed := _replay_of(reading, newest))[0] is None:
+        doubts.append(EvidenceReason(DOUBT, unnamed[1], again, run=newest.run_id))
+    return replace(found, reasons=(*found.reasons, *doubts))
+
+
+def _made_of_whole(reading: EvidenceReading, made: Sequence[RunInfo]) -> RunInfo | None:
+    """Return what was made last of the newest whole replay of which anything was made."""
+    for replay in whole_replays(reading):
+        for run in made:
+            if run.facts.get("replay") == replay.run_id:
+                return reading.store.load_run(run.run_id)
+    return None
+
+
+def _is_as_new(reading: EvidenceReading, run: RunInfo, replay: RunInfo) -> bool:
+    """Whether a run was made of this replay, or of one that began later."""
+    other, _ = _replay_of(reading, run)
+    return other is not None and (other.run_id == replay.run_id or other.started >= replay.started)
 
 
 def _replay_of(reading: EvidenceReading, run: RunInfo) -> tuple[RunInfo | None, str]:
@@ -205,10 +291,7 @@ def read_clients(reading: EvidenceReading) -> PartEvidence:
     """Return what the service's drivers and pools see, by the last run of client scenarios."""
     names = " ".join(f"--driver {name.partition('/')[0]} --pool {name.partition('/')[2]}" for name in reading.clients)
     scenarios = "".join(f" --scenario {name}" for name in reading.scenarios)
-    again = reading.command(f"workload clients {names or '--driver NAME --pool NAME'}{scenarios}")
-
-    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
-        yield from _clients(reading, run, again)
+    usual = f"workload clients {names or '--driver NAME --pool NAME'}{scenarios}"
 
     def partial(run: RunInfo) -> str:
         if "scenarios" not in choices(run):
@@ -218,8 +301,15 @@ def read_clients(reading: EvidenceReading) -> PartEvidence:
         return f"scenarios were left out (--scenario): {', '.join(sorted(missing))}" if only and missing else ""
 
     chosen = choose_runs(reading, StoredKind.CLIENTS, partial, needs_capture=False)
+    again = reading.repeated(whole_of(chosen), usual)
+
+    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        yield from _clients(reading, run, again)
+
     covered = ", ".join(reading.clients)
-    return evidence_of(DecisionPart.CLIENTS, chosen, reasons, again, needs_capture=False, covered=lambda _: covered)
+    return evidence_of(
+        reading, DecisionPart.CLIENTS, chosen, reasons, again, needs_capture=False, covered=lambda _: covered
+    )
 
 
 def _clients(reading: EvidenceReading, run: RunInfo, again: str) -> Iterator[EvidenceReason]:

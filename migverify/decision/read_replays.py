@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from migverify.decision.joins import JoinedEvidence, latency_forecast, shadow_replay
+from migverify.decision.joins import JoinedEvidence, latency_forecast, shadow_replays
 from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence
-from migverify.decision.read import DOUBT, HARM, NO_END, WAIVED, ChosenRuns, EvidenceReading, choose_runs, evidence_of
+from migverify.decision.read import (
+    DOUBT,
+    HARM,
+    NO_END,
+    WAIVED,
+    EvidenceReading,
+    choose_runs,
+    counted_harm,
+    evidence_of,
+    whole_of,
+)
 from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.workload.forecast.store import load_forecast
 from migverify.workload.replay.store import count_weights, read_digests, read_whole
 
 _HARMFUL = ("blocker", "review", "noise", "waived")
@@ -45,58 +57,70 @@ def whole_replay(run: RunInfo) -> str:
     return "" if isinstance(leave, Mapping) and leave.get("writes") else "the replay asked no writes"
 
 
-def last_whole_replay(reading: EvidenceReading) -> Path | None:
-    """Return the folder of the newest replay of the service that asked writes and came to its end; None: there is none.
-
-    What it recorded may still be compared and explained, without another replay.
-    """
+def whole_replays(reading: EvidenceReading) -> Iterator[RunInfo]:
+    """Yield the replays of the service that asked all writes and came to their end, the newest first."""
     for brief in reading.runs(StoredKind.REPLAY):
         if brief.finished is None or not reading.serves(brief):
             continue
-        if not whole_replay(reading.store.load_run(brief.run_id)):
-            folder = Path(reading.replays) / brief.run_id
-            return folder if folder.is_dir() else None
+        run = reading.store.load_run(brief.run_id)
+        if not whole_replay(run):
+            yield run
+
+
+def last_whole_replay(reading: EvidenceReading) -> Path | None:
+    """Return the folder of the newest replay that ``whole_replays`` yields; None: there is none.
+
+    What it recorded may still be compared and explained, without another replay.
+    """
+    for run in whole_replays(reading):
+        folder = Path(reading.replays) / run.run_id
+        return folder if folder.is_dir() else None
     return None
 
 
 def read_answers(reading: EvidenceReading) -> PartEvidence:
-    """Return what the last replay of the capture says of its answers; a fresher shadow replay counts as well."""
-    again = reading.command(f"workload replay {reading.capture}")
+    """Return what the last replay of the capture says of its answers, with what shadow replays found."""
     chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture)
+    again = reading.repeated(whole_of(chosen), f"workload replay {reading.capture}")
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
-        return answer_reasons(reading, run)
+        return answer_reasons(reading, run, again)
 
-    found = evidence_of(DecisionPart.ANSWERS, chosen, reasons, again, covered=lambda run: _covered(reading, run))
-    shadow = shadow_replay(reading)
-    return found if shadow is None else _with_shadow(found, shadow)
+    found = evidence_of(
+        reading, DecisionPart.ANSWERS, chosen, reasons, again, covered=lambda run: _covered(reading, run)
+    )
+    for shadow in shadow_replays(reading, whole_of(chosen)):
+        found = _with_shadow(reading, found, shadow, whole_of(chosen))
+    return found
 
 
-def _with_shadow(found: PartEvidence, shadow: JoinedEvidence) -> PartEvidence:
-    """Add a shadow replay: its harm counts, and where it is fresher the answers of a replay are of its time.
+def _with_shadow(
+    reading: EvidenceReading, found: PartEvidence, shadow: JoinedEvidence, replay: RunInfo | None
+) -> PartEvidence:
+    """Add a shadow replay: its harm counts, and so do its doubts, unless a whole ``replay`` began after it.
 
-    It asks reads alone, so it takes nothing away that a replay showed or left open, and is no evidence without one.
+    It asks reads alone, so it takes nothing away that a replay or another shadow replay showed or left open, it makes
+    no replay fresher, and it is no evidence without one.
     """
-    mine = tuple(replace(one, run=one.run or shadow.run) for one in shadow.reasons)
-    harm = tuple(one for one in mine if one.kind is HARM)
+    is_over = replay is not None and shadow.taken is not None and replay.started > shadow.taken
+    mine = [replace(one, run=one.run or shadow.run) for one in shadow.reasons]
+    harm = [one for one in mine if one.kind is HARM]
+    doubts = [one for one in mine if one.kind is not HARM and not is_over]
     if not found.run:
         doubt = EvidenceReason(DOUBT, "a shadow replay asks reads alone: answers to writes are not known", found.again)
         return replace(
             found, run=shadow.run, taken=shadow.taken, began=shadow.began, basis=shadow.basis, needs_capture=False,
-            reasons=(*mine, doubt), covered=shadow.covered,
+            reasons=(*found.reasons, *harm, *doubts, doubt), covered=shadow.covered,
         )  # fmt: skip
-    fresher = shadow.taken is not None and (found.taken is None or shadow.taken > found.taken)
-    if not fresher or found.basis is None or shadow.basis != replace(found.basis, capture=""):
-        return replace(found, reasons=(*found.reasons, *harm))
-    covered = "; ".join(filter(None, (found.covered, f"{shadow.covered} (run {shadow.run})")))
-    return replace(
-        found, taken=shadow.taken, began=shadow.began, reasons=(*found.reasons, *mine), covered=covered
+    harm = counted_harm(
+        reading, found.part, harm, shadow.run, shadow.basis, found.again, needs_capture=False
     )  # fmt: skip
+    return replace(found, reasons=(*found.reasons, *harm, *doubts))
 
 
-def answer_reasons(reading: EvidenceReading, run: RunInfo) -> Iterator[EvidenceReason]:
-    """Yield what a replay proves about answers, and what it leaves open."""
-    store, again = reading.store, reading.command(f"workload replay {reading.capture}")
+def answer_reasons(reading: EvidenceReading, run: RunInfo, again: str) -> Iterator[EvidenceReason]:
+    """Yield what a replay proves about answers, and what it leaves open; ``again`` is the command that asks anew."""
+    store = reading.store
     valid = {f"{one.owner}, until {one.expires}: {one.reason}" for one in reading.waivers}
     harm = 0
     for one in read_digests(store, run.run_id, _HARMFUL):
@@ -179,13 +203,17 @@ def _covered(reading: EvidenceReading, run: RunInfo) -> str:
 
 
 def read_latency(reading: EvidenceReading) -> PartEvidence:
-    """Return whether the service level holds: what the last replay measured of it, and the forecast made of it."""
-    again = reading.command(f"workload replay {reading.capture} --slo NAME")
-    chosen = choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture)
-    judged = frozenset() if chosen.run is None else _judged(reading, chosen.run)
-    forecast = None if chosen.run is None else latency_forecast(reading, chosen.run, judged)
+    """Return whether the service levels hold: what the last replay measured of all of them, and the forecast of it."""
+
+    def partial(run: RunInfo) -> str:
+        return partial_replay(run) or _levels_left_out(reading, run)
+
+    chosen = choose_runs(reading, StoredKind.REPLAY, partial, suits=of_a_capture)
+    again = _with_levels(reading)
+    covered = ""
 
     def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
+        nonlocal covered
         whole = read_whole(reading.store, run.run_id)
         for level in () if whole is None else whole.get("slo", ()):
             remedy = reading.command(f"report {run.run_id}")
@@ -195,11 +223,39 @@ def read_latency(reading: EvidenceReading) -> PartEvidence:
                 yield EvidenceReason(DOUBT, _unknown(level), again, 1.0)
         if whole is None and run.finished is not None:
             yield EvidenceReason(DOUBT, "the replay did not get to its result", again)
-        if run is chosen.run:
-            yield from _forecast(forecast, again)
+        forecast = latency_forecast(reading, run, again, _judged(reading, run))
+        if run is chosen.run and forecast is not None:
+            covered = forecast.covered
+        yield from _forecast(forecast, again)
 
-    found = evidence_of(DecisionPart.LATENCY, ChosenRuns(chosen.run, chosen.partial), reasons, again)
-    return found if forecast is None else replace(found, covered=forecast.covered)
+    found = evidence_of(reading, DecisionPart.LATENCY, chosen, reasons, again)
+    return replace(found, covered=covered)
+
+
+def _with_levels(reading: EvidenceReading) -> str:
+    """Return the command of the last replay of the whole capture, with every configured service level."""
+    replay = whole_of(choose_runs(reading, StoredKind.REPLAY, partial_replay, suits=of_a_capture))
+    again = reading.repeated(replay, f"workload replay {reading.capture}", ["--slo=", "--headroom="])
+    if not reading.levels:
+        return f"name a level under workload.service_levels, then: {again} --slo NAME"
+    return " ".join([again, *(f"--slo {shlex.quote(name)}" for name in reading.levels)])
+
+
+def _levels_left_out(reading: EvidenceReading, run: RunInfo) -> str:
+    """Return which configured service levels a replay did not judge, or under less load than the file asks for."""
+    if run.finished is None:
+        return ""  # what it judged is written at its end
+    names = _judged(reading, run)
+    forecast = load_forecast(reading.store, run.run_id)
+    headrooms = {} if forecast is None else {one.name: one.headroom for one in forecast.levels}
+    left = [name for name in reading.levels if name not in names and name not in headrooms]
+    weak = [
+        f"{name} was judged at {headrooms.get(name) or 1:g}x, the configuration asks for {required:g}x"
+        for name, required in reading.levels.items()
+        if required is not None and name not in left and (headrooms.get(name) or 0.0) < required
+    ]
+    words = [f"service levels were left out: {', '.join(left)}"] if left else []
+    return "; ".join(words + weak)
 
 
 def _judged(reading: EvidenceReading, run: RunInfo) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from migverify.config import Config
@@ -85,6 +86,7 @@ def decide_now(
     reading = EvidenceReading(
         store, service, rules_of(config), str(folder), waivers_of(config), config.decision.clients,
         config.decision.scenarios, options, config.workload.folder,
+        levels={name: level.headroom for name, level in config.workload.service_levels.items()},
     )  # fmt: skip
     return decide(evidence(reading, time.time() if now is None else now, unread), reading.rules)
 
@@ -106,7 +108,8 @@ def waivers_of(config: Config) -> tuple[Waiver, ...]:
 
 def evidence(reading: EvidenceReading, now: float, unread: str = "") -> DecisionEvidence:
     """Read all parts; one that cannot be read is not known, and takes no other with it."""
-    return DecisionEvidence(now, reading.service, tuple(_read(part, reading) for part in HARM_ORDER), unread)
+    asked = replace(reading, now=now)
+    return DecisionEvidence(now, reading.service, tuple(_read(part, asked) for part in HARM_ORDER), unread)
 
 
 def _read(part: DecisionPart, reading: EvidenceReading) -> PartEvidence:

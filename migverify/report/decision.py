@@ -157,7 +157,11 @@ def _facts(decision: Decision) -> Iterator[Fact]:
 def _endpoints(decision: Decision) -> Iterator[tuple[str, tuple[Fact, ...]]]:
     basis = decision.basis
     for name, address in () if basis is None else basis.pair.items():
-        yield name, (Fact("address", address), Fact("version", basis.versions.get(name, "") if basis else ""))
+        who = basis.identities.get(name, "") if basis else ""
+        yield name, (
+            Fact("address", address), Fact("version", basis.versions.get(name, "") if basis else ""),
+            Fact("server", who or "not known"),
+        )  # fmt: skip
 
 
 def _row(one: PartDecision) -> Row:

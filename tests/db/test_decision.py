@@ -11,8 +11,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from migverify.cli.main import run as run_command
+from migverify.db.session import open_session
 from migverify.decision import read_replays
+from migverify.decision.basis import server_identity
 from migverify.decision.joins import JoinedEvidence
+from migverify.model import Endpoint
 from migverify.runbook.actions.action import Context, ask
 from migverify.runbook.actions.registry import full_registry
 from migverify.runbook.model import Check
@@ -189,6 +192,21 @@ def test_a_fine_service_is_go_and_what_is_planted_is_no_go(service: Service) -> 
     assert {name for name, decision in parts(found).items() if decision == "NOT KNOWN"} == {
         "answers", "anomalies", "latency", "conflicts",
     }  # fmt: skip
+
+
+def test_a_server_says_which_it_is_to_an_account_that_reads_one_table_of_the_system(databases: Databases) -> None:
+    user, found = f"who{databases.name[-8:]}", {}
+    databases.target(f"CREATE USER '{user}'@'%' IDENTIFIED BY ''", f"GRANT SELECT ON mysql.tidb TO '{user}'@'%'")
+    try:
+        for side, name in (("source", "root"), ("target", "root"), ("account", user)):
+            server = databases.pair.source if side == "source" else databases.pair.target
+            with open_session(Endpoint(side, server.host, server.port, name), None) as session:
+                found[side] = server_identity(session)
+    finally:
+        databases.target(f"DROP USER '{user}'@'%'")
+    assert found["source"]
+    assert ", made 20" in found["target"], "an embedded TiDB's cluster id is that of any other"
+    assert found["account"] == found["target"]
 
 
 def lost_update(history: str) -> str:

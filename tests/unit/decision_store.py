@@ -49,7 +49,7 @@ from tests.unit.replaying import INT, TEXT, answer, column, failed, judged
 
 BASIS = Basis(
     {"source": "db:3306", "target": "tidb:4000"}, {"source": "mysql 9.7.4", "target": "tidb 8.5.0"}, "5" * 64, "c" * 64,
-    "cafe" * 16,
+    "cafe" * 16, {"source": "uuid-1", "target": "cluster 7, made 2026-01-01"},
 )  # fmt: skip
 CLIENT = "pymysql/none"
 SECRET = "ann@example.org"
@@ -85,41 +85,46 @@ def tally(*, differs: bool = False) -> ReplayTally:
 def replay(
     store: ResultStore, *, basis: Basis | None = BASIS, differs: bool = False, missed: bool = False, ends: bool = True,
     selection: Mapping[str, Any] | None = None, sides: Sequence[str] = ("source", "target"), writes: bool = True,
-    waivers: Sequence[Waiver] = (),
+    waivers: Sequence[Waiver] = (), level: str = "payments", command: str = "workload replay peak",
 ) -> str:  # fmt: skip
     """Write a replay; without ``ends`` it was cut off."""
     chosen = {"sessions": [], "users": [], "digests": [], "start": None, "end": None, "limit": None}
     choices = {"selection": {**chosen, **(selection or {})}, "leave": {"writes": writes}}
     plan = {"kind": "replay", "capture": "/captures/peak", "choices": choices, "sides": list(sides)}
-    run = store.start_run("workload replay peak", "h", plan, facts(basis), kind=StoredKind.REPLAY)
+    run = store.start_run(command, "h", plan, facts(basis), kind=StoredKind.REPLAY)
     if not ends:
         return run
     counted = tally(differs=differs)
     found = verdict(counted, waivers=waivers)
     why = "p99 is 3.000 s, not below 2 s"
-    level = {"name": "payments", "met": not missed, "reasons": [why] if missed else []}
+    judged_level = {"name": level, "met": not missed, "reasons": [why] if missed else []}
     if missed:
-        words = f"service level payments was missed: {why}"
+        words = f"service level {level} was missed: {why}"
         found = replace(found, verdict=Verdict.MISMATCH, reasons=(*found.reasons, words))
-    write_replay(store, run, counted, found, facts={"slo": [level]}, seconds=2.5)
+    write_replay(store, run, counted, found, facts={"slo": [judged_level]}, seconds=2.5)
     store.finish_run(run, found.verdict, {"seconds": 2.5, "reasons": list(found.reasons)})
     return run
 
 
 def plans(
-    store: ResultStore, *, basis: Basis | None = BASIS, scan: bool = False, doubt: bool = False, ends: bool = True,
-    digests: Sequence[str] = (), counted: int = 2,
+    store: ResultStore, *, basis: Basis | None = BASIS, scan: bool = False, doubt: bool | str = False,
+    ends: bool = True, digests: Sequence[str] = (), counted: int = 2, samples: int = 3, analyze: bool = False,
+    since: bool = False, command: str = "workload plans peak",
 ) -> str:  # fmt: skip
     plan = PlanAnswer(QueryPlan((TableAccess("orders", AccessPath.FULL_SCAN, "", 50_000.0),)))
-    choices = {"digests": list(digests), "reads_only": False, "samples": 3, "analyze": False}
-    run = start_plans(store, "workload plans peak", "/captures/peak", {}, {**facts(basis), "choices": choices})
+    choices = {"digests": list(digests), "reads_only": False, "samples": samples, "analyze": analyze, "since": since}
+    run = start_plans(store, command, "/captures/peak", {}, {**facts(basis), "choices": choices})
     harm = PlanFinding(Harm.INDEX_LOST, "orders", "index k of the source is not on the target",
                        "ALTER TABLE `shop`.`orders` ADD INDEX `k` (`customer`)")  # fmt: skip
     for letter in "ab":
         sample = SamplePlans("x.log:1", b"SELECT 1", {Side.SOURCE: plan, Side.TARGET: plan})
         digest = DigestPlans(letter * 64, f"SELECT `{letter}`", "shop", ("orders",), 10, 3.0, (sample,))
         bad = letter == "b"
-        judged_ = JudgedPlans(digest, (harm,) if scan and bad else (), ("ANALYZE TABLE t",) if doubt and bad else ())
+        judged_ = JudgedPlans(
+            digest,
+            (harm,) if scan and bad else (),
+            (doubt if isinstance(doubt, str) else "ANALYZE TABLE t",) if doubt and bad else (),
+        )
         add_plans(store, run, judged_, PlanRecord(letter * 64, "8.5.0", {}))
     if ends:
         finish_plans(store, run, Verdict.MATCH, (), 1.0, digests=counted)
@@ -149,7 +154,7 @@ def history(usable: int = 9, reads: int = 10) -> CheckedHistory:
 
 def anomalies(
     store: ResultStore, recorded: str, *, lost: bool = False, usable: float = 0.8, share: int = 9,
-    basis: Basis | None = BASIS,
+    basis: Basis | None = BASIS, sides: Sequence[str] = ("source", "target"),
 ) -> str:  # fmt: skip
     """Keep a comparison of the histories that the replay ``recorded`` has."""
     lost_update = Anomaly(
@@ -161,8 +166,9 @@ def anomalies(
     reasons = ("1 anomaly on the target that the source did not permit",) if lost else ()
     compared = AnomalyComparison(given, reasons, found, history(share), history(share))
     return store_anomalies(
-        store, "workload anomalies", compared, facts(basis), usable=usable, replay=recorded, seconds=0.1
-    )
+        store, "workload anomalies", compared, facts(basis, sides=list(sides)), usable=usable, replay=recorded,
+        seconds=0.1,
+    )  # fmt: skip
 
 
 def conflicts(

@@ -9,6 +9,7 @@ from sys import intern
 from typing import Any, TextIO
 
 from migverify.errors import UsageError
+from migverify.model import Side
 from migverify.workload.anomalies.model import (
     Commitment,
     HistoryOperation,
@@ -20,6 +21,22 @@ from migverify.workload.anomalies.model import (
 FORMAT = "migverify transaction history 1"
 _KINDS = {kind.value: kind for kind in OperationKind}
 _OUTCOMES = {outcome.value: outcome for outcome in Commitment}
+
+
+def refuse_wrong_sides(source: TransactionHistory, target: TransactionHistory) -> None:
+    """Refuse histories that are not of a source and a target, in this order.
+
+    Raises UsageError: a history is of the other side, both are of one server, or both are the same.
+    """
+    hint = "Name the source's file first, then the target's, as the replay wrote them."
+    for place, history in ((Side.SOURCE, source), (Side.TARGET, target)):
+        if history.side and history.side != place:
+            raise UsageError(f"the {place} has to be compared, and its file is the history of the {history.side}.",
+                             hint=hint)  # fmt: skip
+    if source.run and target.run and source.run != target.run:
+        return  # of two replays: the comparison says so, and is no evidence for a decision
+    if source.identity and source.identity == target.identity:
+        raise UsageError(f"both histories are of one server, {source.identity}.", hint=hint)
 
 
 def read_history(path: Path) -> TransactionHistory:
@@ -56,8 +73,9 @@ def read_history(path: Path) -> TransactionHistory:
             hint="`workload replay --writes --anomalies` writes a history; docs/anomalies.md has its format.",
         ) from error
     return TransactionHistory(
-        tuple(transactions), head.get("initial", {}), str(head.get("server", "")), str(head.get("run", ""))
-    )
+        tuple(transactions), head.get("initial", {}),
+        *(str(head.get(name, "")) for name in ("server", "run", "side", "identity")),
+    )  # fmt: skip
 
 
 def _head(body: dict[str, Any]) -> dict[str, Any]:
@@ -65,6 +83,8 @@ def _head(body: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f'the first line has no "format": "{FORMAT}"')
     for key, value in body.get("initial", {}).items():
         _text(key, value)
+    if body.get("side", "") not in ("", *Side):
+        raise ValueError(f"side {body['side']!r} is neither source nor target")
     return body
 
 
@@ -118,16 +138,20 @@ def _time(body: dict[str, Any], name: str) -> int:
 
 def write_history(lines: TextIO, history: TransactionHistory) -> None:
     """Write a history as ``read_history`` reads it."""
-    write_lines(lines, history.transactions, history.server, dict(history.initial), history.run)
+    write_lines(
+        lines, history.transactions, history.server, dict(history.initial), history.run, side=history.side,
+        identity=history.identity,
+    )  # fmt: skip
 
 
 def write_lines(
     lines: TextIO, transactions: Iterable[HistoryTransaction], server: str,
-    initial: dict[str, str | None] | None = None, run: str = "",
+    initial: dict[str, str | None] | None = None, run: str = "", *, side: str = "", identity: str = "",
 ) -> int:  # fmt: skip
     """Write transactions, one at a time; return how many. ``run`` is the replay that recorded them."""
     number = 0
-    head = {"format": FORMAT, "server": server, "initial": initial or {}, **({"run": run} if run else {})}
+    known = {name: text for name, text in (("run", run), ("side", side), ("identity", identity)) if text}
+    head = {"format": FORMAT, "server": server, "initial": initial or {}, **known}
     lines.write(json.dumps(head) + "\n")
     for number, transaction in enumerate(transactions, 1):  # noqa: B007 - it counts
         lines.write(json.dumps(_as_json(transaction)) + "\n")

@@ -80,13 +80,16 @@ class HistoryTransaction:
 class TransactionHistory:
     """The transactions of one server. ``initial`` are values from before the history, where they are known.
 
-    ``run`` is the id of the replay that recorded it, empty where the file does not say.
+    ``run`` is the id of the replay that recorded it, ``side`` the side of the pair that it is of, ``identity`` which
+    server that was; each is empty where the file does not say.
     """
 
     transactions: tuple[HistoryTransaction, ...]
     initial: Mapping[str, str | None] = field(default_factory=dict)
     server: str = ""
     run: str = ""
+    side: str = ""
+    identity: str = ""
 
 
 class DependencyKind(IntEnum):

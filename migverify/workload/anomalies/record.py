@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -24,8 +24,12 @@ _OF_ROWS = frozenset({StatementKind.READ, StatementKind.WRITE})
 _Seen = tuple[PlannedCall, SeenAnswer | None]
 
 
-def write_histories(run: RunFile, keys: Keys, servers: dict[Side, str], *, mask: bool) -> dict[Side, Path]:
+def write_histories(
+    run: RunFile, keys: Keys, servers: Mapping[Side, str], identities: Mapping[str, str] | None = None, *, mask: bool
+) -> dict[Side, Path]:  # fmt: skip
     """Write the history of each side into the run's folder; return the files.
+
+    ``identities`` say by side which server it was, where that is known.
 
     Raises UsageError: nothing was recorded, or not in one go.
     """
@@ -38,7 +42,10 @@ def write_histories(run: RunFile, keys: Keys, servers: dict[Side, str], *, mask:
     for side, server in servers.items():
         files[side] = run.folder / f"history-{side.value}.jsonl"
         with files[side].open("w", encoding="utf-8") as lines:
-            write_lines(lines, _transactions(run, keys, side, mask=mask), server, run=run.folder.name)
+            write_lines(
+                lines, _transactions(run, keys, side, mask=mask), server, run=run.folder.name, side=side.value,
+                identity=(identities or {}).get(side.value, ""),
+            )  # fmt: skip
     return files
 
 

@@ -13,6 +13,9 @@ from migverify.workload.anomalies.compare import AnomalyComparison, PermittedBy
 
 KEPT_OF_REPLAY = ("endpoints", "basis")
 """Facts of a replay that its histories rest on as well."""
+SIDES = "sides"
+"""Fact of a run: the sides that the two histories name, in their order; empty texts where they name none."""
+BOTH_SIDES = ["source", "target"]
 _RULE = "anomalies"
 _AT_ONCE = 200
 _PAGE = 500

@@ -24,7 +24,8 @@ from migverify.decision.model import (
 )
 
 NOW = 1_800_000_000.0
-BASIS = Basis({"source": "a:1", "target": "b:2"}, {"source": "mysql 9", "target": "tidb 8"}, "s" * 64, "c" * 64, "k")
+BASIS = Basis({"source": "a:1", "target": "b:2"}, {"source": "mysql 9", "target": "tidb 8"}, "s" * 64, "c" * 64, "k",
+              {"source": "uuid-1", "target": "cluster 7"})  # fmt: skip
 ORDER = list(Standing)
 
 

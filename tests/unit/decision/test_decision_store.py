@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from migverify.decision import read_replays
 from migverify.decision.decide import decide
-from migverify.decision.joins import JoinedEvidence, forecast_evidence, shadow_evidence, shadow_replay, shadow_runs
+from migverify.decision.joins import JoinedEvidence, forecast_evidence, shadow_evidence, shadow_replays, shadow_runs
 from migverify.decision.model import (
     Decision,
     DecisionPart,
@@ -214,7 +214,9 @@ def test_the_last_whole_run_counts_and_newer_parts_add_harm_alone(store: ResultS
     assert found.reasons[0].run == partial
     made.replay(store, selection={"digests": ["ab"]})
     assert decision(store).standing is Standing.NO_GO, "a part that is fine says nothing of the harm before"
-    made.replay(store)
+    recorded = made.replay(store)
+    made.anomalies(store, recorded)
+    made.conflicts(store, recorded)
     assert decision(store).standing is Standing.GO, "a whole replay does"
 
 
@@ -302,14 +304,14 @@ SHADOW = EvidenceReason(ReasonKind.HARM, "answers differ since 12:00", "migverif
 
 
 @pytest.mark.usefixtures("forecast")
-def test_a_fresher_shadow_replay_keeps_answers_fresh_and_takes_nothing_away(
+def test_a_shadow_replay_takes_nothing_away_and_makes_no_replay_fresher(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined = JoinedEvidence("shadow", time.time(), time.time() - 60, replace(BASIS, capture=""), (), "2 days")
 
     def shadow(*reasons: EvidenceReason, **changes: Any) -> tuple[Standing, list[str]]:
         given = replace(joined, reasons=reasons, **changes)
-        monkeypatch.setattr(read_replays, "shadow_replay", lambda *_: given)
+        monkeypatch.setattr(read_replays, "shadow_replays", lambda *_: (given,))
         return part(decision(store), DecisionPart.ANSWERS)
 
     alone = shadow()
@@ -318,18 +320,167 @@ def test_a_fresher_shadow_replay_keeps_answers_fresh_and_takes_nothing_away(
     with made.clock(monkeypatch, time.time() - 30 * 86_400):
         made.replay(store)
     old = time.time() - 40 * 86_400
-    assert shadow()[0] is Standing.GO
+    stale = shadow()
+    assert stale[0] is Standing.NOT_KNOWN, "one read of the log asks the capture's statements as little as its writes"
+    assert any("30 days old" in each for each in stale[1])
     assert shadow(taken=old)[0] is Standing.NOT_KNOWN
-    assert shadow(basis=replace(BASIS, capture="", schema="6" * 64))[0] is Standing.NOT_KNOWN
-    assert shadow(basis=None)[0] is Standing.NOT_KNOWN
     assert shadow(SHADOW)[0] is Standing.NO_GO
     assert shadow(SHADOW, taken=old)[0] is Standing.NO_GO, "harm counts where it is older, too"
-    with made.clock(monkeypatch, time.time() - 20 * 86_400):
-        made.replay(store, ends=False)
+    made.replay(store)
+    assert shadow()[0] is Standing.GO
+    doubt = EvidenceReason(ReasonKind.DOUBT, "a gap in the log")
+    assert shadow(doubt, taken=time.time())[0] is Standing.NOT_KNOWN
+    assert shadow(doubt, taken=old)[0] is Standing.GO, "a whole replay began after it"
+    made.replay(store, ends=False)
     assert shadow()[0] is Standing.NOT_KNOWN, "nor does it take a doubt away"
-    with made.clock(monkeypatch, time.time() - 10 * 86_400):
-        made.replay(store, differs=True)
+    made.replay(store, differs=True)
     assert shadow()[0] is Standing.NO_GO, "a replay showed harm, and only a replay takes it away"
+
+
+def follow(
+    store: ResultStore, *, at: float, differs: str = "", final: bool = True, basis: Any = BASIS,
+    verdict: str = "", reasons: tuple[str, ...] = (),
+) -> str:  # fmt: skip
+    """Write a shadow replay; ``differs`` is the digest of a read whose answers differ."""
+    facts = made.facts(replace(basis, capture=""), shadow=True)
+    run = store.start_run("workload replay --follow", "d", {}, facts, kind=StoredKind.REPLAY)
+    bad = [{"verdict": "MISMATCH", "text": "", "digest": differs, "different": 4}] if differs else []
+    status = {"log": "slow.log", "at": at, "verdict": verdict or ("MISMATCH" if bad else "MATCH"),
+              "reasons": list(reasons), "counts": {"reads": 1}, "hours": [],
+              "digests_by_verdict": {"MISMATCH": len(bad)}, "digests": bad, "final": final}  # fmt: skip
+    store.add_window(run, "workload shadow", {"window": "", "state": "done", "shadow": status}, [])
+    if final:
+        store.finish_run(run, Verdict(str(status["verdict"])), {})
+    return run
+
+
+@pytest.mark.usefixtures("forecast")
+def test_a_newer_shadow_replay_of_one_read_hides_no_harm_of_another(store: ResultStore) -> None:
+    all_fine(store)
+    bad = follow(store, at=time.time(), differs="e" * 64)
+    assert decision(store).standing is Standing.NO_GO
+    follow(store, at=time.time())
+    found = decision(store)
+    assert (found.standing, found.reasons[0].run) == (Standing.NO_GO, bad)
+    made.replay(store)
+    assert decision(store).standing is Standing.NO_GO, "the replay did not ask that statement"
+
+
+@pytest.mark.usefixtures("forecast")
+def test_harm_of_a_shadow_replay_ends_where_a_later_whole_replay_asked_the_same(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_fine(store)
+    (digest,) = made.tally().digests
+    follow(store, at=time.time(), differs=digest)
+    assert decision(store).standing is Standing.NO_GO
+    with made.clock(monkeypatch, time.time() + 20):
+        made.replay(store, selection={"limit": 5})
+    assert decision(store).standing is Standing.NO_GO
+    with made.clock(monkeypatch, time.time() + 30):
+        made.replay(store)
+    assert part(decision(store), DecisionPart.ANSWERS)[0] is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_harm_of_a_shadow_replay_is_accepted_by_its_digest(store: ResultStore) -> None:
+    all_fine(store)
+    follow(store, at=time.time(), differs="e" * 64)
+    answers = decision(store, waivers=[waiver(digest="e" * 64)]).parts[0]
+    assert [one.reason.waiver for one in answers.of_kind(ReasonKind.WAIVED)] == [
+        f"ann, until {TOMORROW}: the report sorts by itself"
+    ]
+    assert answers.of_kind(ReasonKind.HARM) == ()
+    assert decision(store, waivers=[waiver(digest="f" * 64)]).standing is Standing.NO_GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_a_shadow_replay_that_goes_on_and_is_silent_is_not_known(store: ResultStore) -> None:
+    all_fine(store)
+    now = time.time()
+    follow(store, at=now, final=False)
+    assert decision(store, now + 300).standing is Standing.GO
+    standing, texts = part(decision(store, now + 1_500), DecisionPart.ANSWERS)
+    assert standing is Standing.NOT_KNOWN
+    assert texts == ["not known: a shadow replay goes on, or was cut off: it was last recorded 25 min ago"]
+
+
+@pytest.mark.usefixtures("forecast")
+def test_a_shadow_replay_that_recorded_nothing_is_not_known(store: ResultStore) -> None:
+    all_fine(store)
+    facts = made.facts(replace(BASIS, capture=""), shadow=True)
+    store.start_run("workload replay --follow", "d", {}, facts, kind=StoredKind.REPLAY)
+    standing, texts = part(decision(store, time.time() + 1_500), DecisionPart.ANSWERS)
+    assert standing is Standing.NOT_KNOWN
+    assert any("has recorded nothing yet" in each for each in texts)
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize("kind", ["anomalies", "conflicts"])
+def test_comparing_an_older_replay_again_takes_no_harm_away(store: ResultStore, kind: str) -> None:
+    name = DecisionPart(kind)
+    older = all_fine(store)["replay"]
+    harm = {"anomalies": {"lost": True}, "conflicts": {"cause": "other transaction"}}[kind]
+    newest = all_fine(store, **{kind: harm})["replay"]
+    again = {"anomalies": made.anomalies, "conflicts": made.conflicts}[kind]
+    assert part(decision(store), name)[0] is Standing.NO_GO
+    again(store, older)
+    assert part(decision(store), name)[0] is Standing.NO_GO
+    again(store, newest)
+    assert part(decision(store), name)[0] is Standing.NO_GO, "the same replay is asked again, its harm stays"
+    made.replay(store)
+    standing, texts = part(decision(store), name)
+    assert standing is Standing.NO_GO
+    assert any("nothing of the last whole one" in each for each in texts)
+    all_fine(store)
+    assert part(decision(store), name)[0] is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_harm_of_histories_of_a_newer_part_counts(store: ResultStore) -> None:
+    all_fine(store)
+    made.anomalies(store, made.replay(store, selection={"limit": 5}), lost=True)
+    assert part(decision(store), DecisionPart.ANOMALIES)[0] is Standing.NO_GO
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize("sides", [(), ("", ""), ("target", "source"), ("source", "source")])
+def test_histories_that_do_not_say_their_sides_are_doubted(store: ResultStore, sides: tuple[str, ...]) -> None:
+    all_fine(store, anomalies={"sides": sides})
+    standing, texts = part(decision(store), DecisionPart.ANOMALIES)
+    assert standing is Standing.NOT_KNOWN
+    assert any("which of them is the source's" in each for each in texts)
+
+
+def test_service_levels_are_those_of_the_configuration_not_of_the_command(store: ResultStore) -> None:
+    tight, loose = replace(level(), name="tight"), replace(level(), name="loose")
+    levels = {"loose": None, "tight": 1.3}
+
+    def judged_(*forecasts: LevelForecast) -> tuple[Standing, list[str]]:
+        write_forecast(store, made.replay(store, level="loose"), load(*forecasts))
+        return part(decision(store, levels=levels), DecisionPart.LATENCY)
+
+    assert judged_(loose, tight)[0] is Standing.GO
+    missed = replace(tight, at_headroom=MISSED)
+    assert judged_(loose, missed)[0] is Standing.NO_GO
+    assert judged_(loose)[0] is Standing.NO_GO, "a level that is left out is not judged"
+    assert judged_(loose, replace(tight, headroom=1.0))[0] is Standing.NO_GO, "nor is one at a weaker load"
+    assert judged_(loose, replace(tight, headroom=None, at_headroom=None))[0] is Standing.NO_GO
+    assert judged_(loose, tight)[0] is Standing.GO
+    assert judged_(loose, replace(tight, captured=MISSED, headroom=1.0))[0] is Standing.NO_GO, (
+        "and harm of a newer part counts"
+    )
+
+
+def test_a_replay_without_all_levels_is_not_known_and_says_which(store: ResultStore) -> None:
+    write_forecast(store, made.replay(store, level="loose"), load(replace(level(headroom=1.0), name="loose")))
+    found = decision(store, levels={"loose": 2.5, "tight": None})
+    standing, texts = part(found, DecisionPart.LATENCY)
+    assert standing is Standing.NOT_KNOWN
+    assert any("service levels were left out: tight" in each for each in texts)
+    assert any("loose was judged at 1x, the configuration asks for 2.5x" in each for each in texts)
+    assert "--slo loose --slo tight" in found.parts[2].evidence.again
+    assert "NAME" not in found.parts[2].evidence.again
 
 
 def test_shadow_replays_of_the_service_are_found_and_are_no_replays_of_a_capture(store: ResultStore) -> None:
@@ -342,6 +493,77 @@ def test_shadow_replays_of_the_service_are_found_and_are_no_replays_of_a_capture
             mine = run
     assert [one.run_id for one in shadow_runs(reading(store))] == [mine]
     assert decision(store).parts[0].standing is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_plans_that_asked_less_take_no_harm_away(store: ResultStore) -> None:
+    def standing() -> Standing:
+        return part(decision(store), DecisionPart.PLANS)[0]
+
+    all_fine(store)
+    made.plans(store, samples=1)
+    assert standing() is Standing.GO, "a look at one call takes no evidence away"
+    made.plans(store, scan=True)
+    made.plans(store, samples=1)
+    assert standing() is Standing.NO_GO, "nor harm"
+    made.plans(store)
+    assert standing() is Standing.GO
+    for more in ({"analyze": True}, {"since": True}, {"samples": 10}):
+        made.plans(store, scan=True, **more)
+        made.plans(store)
+        assert standing() is Standing.NO_GO, f"what {more} alone shows is not gone"
+        made.plans(store, **more)
+        assert standing() is Standing.GO
+
+
+def test_plans_of_one_call_alone_are_not_known_and_the_usual_number_is_that_of_the_command(store: ResultStore) -> None:
+    from inspect import signature
+
+    from migverify.cli.workload_plans import plans
+    from migverify.decision.read_parts import USUAL_SAMPLES
+
+    assert signature(plans).parameters["samples"].default == USUAL_SAMPLES
+    made.plans(store, samples=1)
+    standing, texts = part(decision(store), DecisionPart.PLANS)
+    assert standing is Standing.NOT_KNOWN
+    assert any("1 calls of a digest were explained, 3 are usual" in each for each in texts)
+
+
+@pytest.mark.usefixtures("forecast")
+def test_harm_of_newer_parts_under_other_definitions_is_neither_counted_nor_gone(store: ResultStore) -> None:
+    all_fine(store)
+    run = made.replay(store, selection={"limit": 5}, differs=True, basis=replace(BASIS, schema="6" * 64))
+    standing, texts = part(decision(store), DecisionPart.ANSWERS)
+    assert standing is Standing.NOT_KNOWN
+    assert any(f"run {run} found harm" in each and "definitions" in each for each in texts)
+    made.replay(store, selection={"limit": 5}, differs=True)
+    assert part(decision(store), DecisionPart.ANSWERS)[0] is Standing.NO_GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_remedies_are_the_commands_of_the_evidence(store: ResultStore) -> None:
+    plans = "migverify workload plans captures/peak --config 'my rw.yaml' --accept-write-grants --try"
+    replay = "migverify workload replay captures/peak --writes --slo loose --headroom 1 --config rw.yaml"
+    recorded = made.replay(store, command=replay)
+    made.plans(store, doubt=True, command=plans)
+    asked = decision(store, levels={"loose": None, "tight and tidy": 2.0}, options=" --config migverify.yaml")
+    again = {one.part.value: one.evidence.again for one in asked.parts}
+    assert again["plans"] == plans.removesuffix(" --try")
+    assert again["answers"] == replay
+    assert again["latency"] == (
+        "migverify workload replay captures/peak --writes --config rw.yaml --slo loose --slo 'tight and tidy'"
+    )
+    assert again["anomalies"] == f"{replay} --anomalies"
+    assert recorded
+    made.plans(store, doubt=True, command="migverify workload plans x --store mysql://u:***@h/d")
+    hidden = decision(store, options=" --config rw.yaml")
+    assert hidden.parts[3].evidence.again == "migverify workload plans captures/peak --config rw.yaml"
+
+
+def test_statistics_are_taken_before_plans_are_asked_again(store: ResultStore) -> None:
+    made.plans(store, doubt="shop.orders has stale statistics: ANALYZE TABLE `shop`.`orders`")
+    remedies = [one.reason.remedy for one in decision(store).parts[3].reasons]
+    assert remedies == ["on the target: ANALYZE TABLE `shop`.`orders`; then migverify workload plans captures/peak"]
 
 
 DAMAGE = [
@@ -416,7 +638,7 @@ def test_a_forecast_is_read_by_the_states_of_its_levels(
     store: ResultStore, forecast_: LoadForecast, kinds: list[str]
 ) -> None:
     run = store.load_run(made.replay(store))
-    found = forecast_evidence(reading(store), forecast_, run)
+    found = forecast_evidence(reading(store), forecast_, run, "migverify workload replay peak --slo payments")
     assert [one.kind.value for one in found.reasons] == kinds
     assert all(one.remedy for one in found.reasons)
     assert (found.run, found.basis, found.covered) == (run.run_id, BASIS, "busy with SELECT ? 50%")
@@ -436,17 +658,17 @@ def test_the_forecast_of_a_replay_is_the_evidence_of_latency(store: ResultStore)
     assert len(decision(store).reasons) == 1, "what the replay judged itself is said once"
 
 
-def test_the_last_status_of_the_newest_shadow_replay_is_joined(store: ResultStore) -> None:
-    assert shadow_replay(reading(store)) is None
+def test_the_last_status_of_a_shadow_replay_is_joined(store: ResultStore) -> None:
+    assert shadow_replays(reading(store)) == ()
     run = store.start_run("workload replay --follow", "d", {}, made.facts(replace(BASIS, capture=""), shadow=True),
                           kind=StoredKind.REPLAY)  # fmt: skip
-    assert shadow_replay(reading(store)) is None, "it recorded nothing yet"
+    (found,) = shadow_replays(reading(store))
+    assert found.reasons == (), "it began a moment ago"
     bad = {"verdict": "MISMATCH", "text": "SELECT ?", "digest": "d" * 64, "different": 4}
     status = {"log": "slow.log", "at": 1000.0, "verdict": "MISMATCH", "reasons": [], "counts": {"reads": 9},
               "hours": [], "digests_by_verdict": {}, "digests": [bad], "final": True}  # fmt: skip
     store.add_window(run, "workload shadow", {"window": "", "state": "done", "shadow": status}, [])
-    found = shadow_replay(reading(store))
-    assert found is not None
+    (found,) = shadow_replays(reading(store))
     assert (found.run, found.taken, found.covered) == (run, 1000.0, "shadow replay, 9 reads")
     assert [one.kind for one in found.reasons] == [ReasonKind.HARM, ReasonKind.DOUBT]
 
@@ -459,6 +681,8 @@ class Shadow:
     digests: tuple[dict[str, Any], ...] = ()
     at: float = 1.0
     counts: dict[str, int] = field(default_factory=dict)
+    digests_by_verdict: dict[str, int] = field(default_factory=dict)
+    is_over: bool = True
 
 
 def test_a_shadow_replay_is_read_by_its_digests(store: ResultStore) -> None:

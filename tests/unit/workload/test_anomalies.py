@@ -482,6 +482,7 @@ HEAD = f'{{"format": "{FORMAT}"}}'
     (f"{HEAD}\n" + GOOD.replace('"value"', '"begin": 0, "value"'), "line 2: the times of read t/1 are not within"),
     (f"{HEAD}\n" + GOOD.replace('"outcome"', '"x"'), "line 2: 'outcome' is missing"),
     (f"{HEAD}\n" + GOOD.replace('"value"', '"version": -1, "value"'), "line 2: version is no count"),
+    (HEAD.replace("}", ', "side": "north"}'), "line 1: side 'north' is neither source nor target"),
     (HEAD.replace("1", "9"), 'line 1: the first line has no "format"'),
 ])  # fmt: skip
 def test_a_bad_line_is_one_clear_error(tmp_path: Path, lines: str, message: str) -> None:
@@ -496,6 +497,25 @@ def test_a_bad_line_is_one_clear_error(tmp_path: Path, lines: str, message: str)
 
 
 # --- the command ---------------------------------------------------------------------------------------------
+
+
+def test_the_command_refuses_the_wrong_side_one_server_twice_and_one_file_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = {}
+    for name, side, identity in (("s", "source", "uuid 1"), ("t", "target", "cluster 1"), ("u", "target", "uuid 1"),
+                                 ("old", "", "")):  # fmt: skip
+        paths[name] = str(tmp_path / f"{name}.jsonl")
+        with Path(paths[name]).open("w") as lines:
+            made = history(SKEW, initial={"t/x": "0", "t/y": "0"}, server="tidb 8.5")
+            write_history(lines, replace(made, side=side, identity=identity, run="r1"))
+    assert run(["workload", "anomalies", paths["s"], paths["t"]]) != 2
+    assert run(["workload", "anomalies", paths["old"], paths["t"]]) != 2, "files of earlier releases are compared"
+    for first, second, words in (("s", "s", "are one file"), ("t", "t", "are one file"), ("t", "s", "the source has"),
+                                 ("t", "u", "the source has"), ("s", "u", "of one server, uuid 1")):  # fmt: skip
+        capsys.readouterr()
+        assert run(["workload", "anomalies", paths[first], paths[second]]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_the_command_compares_two_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
