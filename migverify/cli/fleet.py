@@ -162,6 +162,7 @@ def verify(
     from migverify.fleet.read import read_fleet
     from migverify.fleet.verify import FleetVerifier, verify_lock
     from migverify.fleet.verify_plan import plan_verifications
+    from migverify.model import judged_document
 
     loaded, stopped = load_fleet(fleet), threading.Event()
     is_chosen = chosen(loaded, service, wave)
@@ -180,7 +181,8 @@ def verify(
             )  # fmt: skip
             found = verifier.run(tasks, lock)
     if as_json:
-        typer.echo(json.dumps(verify_document(loaded, found).model_dump(mode="json"), ensure_ascii=False))
+        document = verify_document(loaded, found).model_dump(mode="json")
+        typer.echo(json.dumps(judged_document(document, ()), ensure_ascii=False))
     else:
         typer.echo(f"{found.verdict}: {len(found.services):,} services")
     raise typer.Exit(int(found.exit_code))

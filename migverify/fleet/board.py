@@ -13,7 +13,7 @@ from migverify.fleet.document import FleetDocument, service_document, wave_docum
 from migverify.fleet.forecast import RunbookForecast, WaveForecast, runbook_forecasts, wave_forecasts
 from migverify.fleet.model import FleetPart, PartState, ServiceStanding
 from migverify.fleet.read import ServiceView, read_fleet
-from migverify.model import Verdict
+from migverify.model import NextStep, Verdict, judged_document
 from migverify.report.figures import amount, duration, utc
 from migverify.report.model import (
     Audience,
@@ -107,13 +107,14 @@ def fleet_report(state: FleetState, refresh_seconds: int = 0) -> Report:
     verdict, counts = state.verdict, {each: len(state.of(each)) for each in ServiceStanding}
     left = len(state.views) - counts[ServiceStanding.CUT_OVER]
     word = f"{counts[ServiceStanding.READY]} of {left} ready"
+    steps = tuple(_steps(state))
     tiles = [Tile(f"{counts[each]:,}", each.value.lower(), _tone(each) if counts[each] else "none") for each in counts]
     return Report(
         "", f"fleet {state.fleet.path.name}", verdict, _tonight(state), f"{_tonight(state)}  {utc(state.now)}",
         word=word, tone=tone_of(verdict), covered=f"As of {utc(state.now)}, from stores and journals alone.",
         started=state.now, tiles=tuple(tiles), sections=tuple(_sections(state)), cases=tuple(_cases(state)),
-        metrics=tuple(fleet_metrics(state)), document=document_of(state).model_dump(mode="json"),
-        next_steps=tuple(_steps(state)), refresh_seconds=refresh_seconds, reasons=tuple(_findings(state)),
+        metrics=tuple(fleet_metrics(state)), next_steps=steps,
+        document=judged_document(document_of(state).model_dump(mode="json"), steps), refresh_seconds=refresh_seconds, reasons=tuple(_findings(state)),
     )  # fmt: skip
 
 
@@ -243,14 +244,14 @@ def _cases(state: FleetState) -> Iterator[JUnitCase]:
         yield JUnitCase("wave", wave.wave.name, _verdict_of(wave), (wave.finding,) if wave.finding else ())
 
 
-def _steps(state: FleetState) -> Iterator[Fact]:
+def _steps(state: FleetState) -> Iterator[NextStep]:
     """Yield the commands that help the most urgent services."""
     seen: dict[str, str] = {}
     for view in sorted(state.views, key=lambda view: _urgency(view, state.now)):
         for one in view.state.reasons[:1]:
             if one.remedy.startswith("migverify "):
                 seen.setdefault(scrub(one.remedy), f"{view.service.name}: {one.part.value}")
-    yield from (Fact(command, words) for command, words in list(seen.items())[:3])
+    yield from (NextStep(command, words) for command, words in list(seen.items())[:3])
 
 
 def fleet_metrics(state: FleetState) -> Iterator[Metric]:

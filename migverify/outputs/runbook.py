@@ -198,3 +198,42 @@ class TrafficOutput(TypedDict):
     text: str
     instances: Open
     measured: Open
+
+
+class ReadinessConditionOutput(TypedDict):
+    """One condition; ``do`` is what to do about it."""
+
+    id: str
+    state: str
+    wants: str
+    found: str
+    reasons: Reasons
+    do: str
+
+
+class ReadinessChangeOutput(TypedDict):
+    """One condition that is another one than in the evaluation before; ``before`` empty: it is new."""
+
+    condition: str
+    before: str
+    after: str
+    verdict_before: str
+    verdict: str
+    reasons: Reasons
+
+
+class ReadinessWatchOutput(TypedDict):
+    """One evaluation; ``undelivered`` announcements no sink has taken yet, ``given_up`` none will."""
+
+    schema_version: Version
+    next_steps: Steps
+    at: UnixTime
+    number: Count
+    runbook: str
+    service: str
+    environment: str
+    verdict: str
+    conditions: list[ReadinessConditionOutput]
+    changes: list[ReadinessChangeOutput]
+    undelivered: Count
+    given_up: Count

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migverify.exposition import Metric, number
+from migverify.model import judged_document
 from migverify.runbook.history.readiness import INCONCLUSIVE, NOT_READY, READY, Condition
 from migverify.runbook.readiness.evaluation import ConditionChange
 from migverify.runbook.readiness.watch import ReadinessStatus
@@ -61,7 +62,7 @@ def change_line(change: ConditionChange) -> str:
 def status_as_json(status: ReadinessStatus) -> dict[str, Any]:
     """Return one line of ``--watch --json``."""
     found = status.evaluation
-    return {
+    return judged_document({
         "at": found.at, "number": status.number, "runbook": found.runbook, "service": found.service,
         "environment": found.environment, "verdict": found.verdict,
         "conditions": [
@@ -71,7 +72,7 @@ def status_as_json(status: ReadinessStatus) -> dict[str, Any]:
         ],
         "changes": [one.as_json() for one in status.changes],
         "undelivered": status.undelivered, "given_up": status.given_up,
-    }  # fmt: skip
+    }, ())  # fmt: skip
 
 
 def _clock(at: float) -> str:

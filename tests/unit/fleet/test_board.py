@@ -27,7 +27,8 @@ HOSTILE = "<script>alert(1)</script>\u202e\"'&"
 
 
 def schema(name: str) -> Any:
-    return json.loads(resources.files("migverify.schemas").joinpath(f"output/{name}.schema.json").read_text(encoding="utf-8"))
+    path = resources.files("migverify.schemas").joinpath(f"output/{name}.schema.json")
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_status_says_who_is_ready_and_why_the_other_is_not(

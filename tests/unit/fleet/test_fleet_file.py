@@ -15,7 +15,7 @@ from migverify.cli.main import run
 from migverify.config.reference import json_schema, json_schema_text, markdown
 from migverify.config.yaml_text import read_yaml
 from migverify.errors import ConfigError
-from migverify.fleet import definition, document
+from migverify.fleet import definition
 from migverify.fleet.definition import DailyWindow, Fleet, load_fleet
 
 ROOT = Path(__file__).parents[3]
