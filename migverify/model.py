@@ -457,6 +457,7 @@ class StoredKind(StrEnum):
     PLANS = "plans"
     ANOMALIES = "anomalies"
     CONFLICTS = "conflicts"
+    QUICK = "quick"
     UNKNOWN = "unknown"
 
     @property
@@ -465,6 +466,8 @@ class StoredKind(StrEnum):
         match self:
             case StoredKind.REPLAY | StoredKind.PROBE:
                 return f"of a {self.value}"
+            case StoredKind.QUICK:
+                return "of a quick answer"
             case StoredKind.UNKNOWN:
                 return "of an unknown kind"
         return f"of {self.value}"

@@ -28,8 +28,10 @@ from migverify.cli.console import (
 )
 from migverify.cli.tables_loss import ARMED_EPILOG, armed, loss
 from migverify.cli.tables_loss import EPILOG as LOSS_EPILOG
+from migverify.cli.tables_quick import LevelOption, SampleOption, SeedOption, UpdatedSinceOption, quick_options
 from migverify.cli.watching import watch_output
 from migverify.errors import ExitCode, UsageError
+from migverify.tables.quick import Level
 
 if TYPE_CHECKING:
     from migverify.changes.model import Position
@@ -46,6 +48,8 @@ VERIFY_EPILOG = examples(
     "migverify tables verify", "migverify tables verify --engine spark --json",
     "migverify tables verify --spark-master spark://host:7077", "migverify tables verify --resume last",
     "migverify tables verify --recheck 20260131T120000-0a1b2c", "migverify tables verify --since last",
+    "migverify tables verify --level counts", "migverify tables verify --sample 1% --seed 7",
+    "migverify tables verify --updated-since updated_at 2h",
 )  # fmt: skip
 DIFF_EPILOG = examples(
     "migverify tables diff last", "migverify tables diff last --tables app.orders --limit 1000 --json"
@@ -92,15 +96,29 @@ def verify(
     full: Annotated[
         bool, typer.Option("--full", help="Read rows declared immutable too, though an earlier run proved them.")
     ] = False,
+    level: LevelOption = Level.ROWS,
+    sample: SampleOption = None,
+    seed: SeedOption = None,
+    updated_since: UpdatedSinceOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Prove that source and target hold the same rows; exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE, 130 interrupted."""
+    """Prove that source and target hold the same rows; exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE, 130 interrupted.
+
+    With --level counts or keys, --sample or --updated-since it reads a part only: exit 1 where that part differs, and 3
+    where it is equal, as the rest is not known.
+    """
     if sum(map(bool, (resume, recheck, since))) > 1:
         raise UsageError(
             "--resume, --recheck and --since exclude each other",
             hint="--resume goes on with a run, --recheck and --since make a new one.",
+        )
+    quick = quick_options(level, sample, seed, updated_since)
+    if quick is not None and (resume or recheck or since or full):
+        raise UsageError(
+            f"{quick.words} makes a new run that reads a part of each table",
+            hint="Leave out --resume (it knows what its run reads), --recheck, --since and --full.",
         )
     from migverify.cli.progress import ProgressLine
     from migverify.cli.report import open_run_store
@@ -116,7 +134,7 @@ def verify(
         closing(open_run_store(store, config)) as opened,
         closing(_engine(engine, spark_master, loaded, secrets)) as runner,
     ):
-        request = VerifyRequest(command_line(), resume, recheck, since, full)
+        request = VerifyRequest(command_line(), resume, recheck, since, full, quick)
         try:
             run_id, _ = run_tables(
                 prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run

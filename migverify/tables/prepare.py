@@ -41,6 +41,7 @@ from migverify.tables.hidden import matched, open_ended, partly_seen
 from migverify.tables.overrides import refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.plan import plan_pair
+from migverify.tables.quick import QuickRead
 from migverify.tables.tasks import PairPlan, Rules, Secrets
 
 NO_BINARY_LOG = "no binary log"
@@ -58,7 +59,7 @@ class PreparedTables:
     views and the like, ``hidden`` the databases of which a user may see a part only: nothing over them is MATCH.
     ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the plan keeps them, so
     that a later run can tell which results a change of a table made stale. ``identities`` say by the same names which
-    table each was, read before its definition.
+    table each was, read before its definition. ``parts`` plans the pairs as a quick answer reads them.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -72,6 +73,7 @@ class PreparedTables:
     layouts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     identities: Mapping[str, Mapping[str, TableIdentity]] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
+    parts: Callable[[QuickRead], Iterator[PairPlan]] = lambda _: iter(())
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
@@ -231,12 +233,12 @@ def _prepared(
 ) -> PreparedTables:
     endpoints = {endpoint.name: endpoint for endpoint in config.endpoints}
 
-    def pairs() -> Iterator[PairPlan]:
+    def pairs(read: QuickRead | None = None) -> Iterator[PairPlan]:
         for pair in found:
             table = (pair.sources[0] if pair.sources else pair.target).ref  # type: ignore[union-attr]
             override = override_for(config, table.database, table.table)
             planned = plan_pair(pair.sources, pair.target, endpoints, override, hash_name,
-                                differences=pair.differences, reason=pair.reason)  # fmt: skip
+                                differences=pair.differences, reason=pair.reason, read=read)  # fmt: skip
             limited = [s.endpoint.name for s in planned.sides if facts[s.endpoint.name]["identity"] == BY_CREATION]
             spots = (f"{CREATED_LIMIT} ({', '.join(limited)})",) if limited else ()
             yield replace(planned, blind_spots=(*planned.blind_spots, *spots))
@@ -256,8 +258,9 @@ def _prepared(
         facts[endpoint]["layout"] = digest(own)
     rows = sum(sum(t.rows for t in p.sources) for p in found)
     return PreparedTables(
-        tuple(names), rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known
-    )
+        tuple(names), rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known,
+        parts=pairs,
+    )  # fmt: skip
 
 
 def endpoint_facts(session: Session) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from migverify.model import RowDiff, TableResult, Verdict
 from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
 from migverify.tables.pair_run import PairRun
+from migverify.tables.part_run import run_class
 from migverify.tables.tasks import PairPlan, Rules, Task, outcome_from_text
 
 WAITING = 2
@@ -116,7 +117,8 @@ class _Dispatcher:
     def _not_done(self, pairs: Iterable[PairPlan], done: dict[str, TableResult]) -> Iterator[PairPlan]:
         for pair in pairs:
             result = done.get(pair.id)
-            if result is None or result.verdict is Verdict.INCONCLUSIVE:
+            # What a quick answer found equal is INCONCLUSIVE, and needs no second look.
+            if result is None or (result.verdict is Verdict.INCONCLUSIVE and not result.details.get("answered")):
                 yield pair
             else:
                 self._finished(result)
@@ -133,7 +135,7 @@ class _Dispatcher:
                     self.all_begun = True
                     return
                 still = self.controls.source_still_since
-                run = PairRun(pair, self.rules, self.store, self.run_id, self.engine.slots, still)
+                run = run_class(pair)(pair, self.rules, self.store, self.run_id, self.engine.slots, still)
                 run.begin()
                 self.active.append(run)
                 self._retire()
