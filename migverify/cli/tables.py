@@ -335,7 +335,7 @@ def _position(text: str | None) -> Position | None:
 
 
 add(app, "plan", plan, PLAN_EPILOG)
-add(app, "verify", verify, VERIFY_EPILOG)
+add(app, "verify", verify, VERIFY_EPILOG, advanced=("--spark-master", "--full", "--seed", "--recheck"))
 add(app, "diff", diff, DIFF_EPILOG)
 add(app, "repair", repair, REPAIR_EPILOG)
 add(app, "watch", watch, WATCH_EPILOG, advanced=("--start", "--at-position"))

@@ -121,6 +121,9 @@ def perform(task: Task, pool: SessionPool) -> TaskOutcome:
     reader = PairReader.open(by_key(pair) if task.kind == "confirm" else pair, pool, task.rules)
     try:
         outcome = _with_both(reader, task)
+        if task.kind == "span" and task.rules.governed:
+            asked = [side.later(side.running) for side in (reader.sources[0], reader.target)]
+            outcome = replace(outcome, running=tuple(future.result() for future in asked))
         return replace(outcome, stamps=tuple(side.stamp for side in reader.readers))
     finally:
         reader.close()

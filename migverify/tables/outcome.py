@@ -8,7 +8,7 @@ from typing import Any
 
 from migverify.model import ChunkResult, ChunkState, LiveState, NotCovered, SchemaClass, TableResult, Verdict
 from migverify.tables.plan import plan_digest
-from migverify.tables.quick import Level, TablePart
+from migverify.tables.quick import Level, PairPart
 from migverify.tables.tasks import PairPlan
 
 MOVES = (
@@ -145,7 +145,7 @@ def conclude_counts(
     return pair_result(pair, verdict_of(mismatches, gaps), (*mismatches, *gaps), {}, seconds, details, rows=rows)
 
 
-def _of_part(part: TablePart, tally: ChunkTotals, *, equal: bool) -> list[str]:
+def _of_part(part: PairPart, tally: ChunkTotals, *, equal: bool) -> list[str]:
     """Return what a quick answer says, and what it cannot show; never empty, so that the pair is not MATCH."""
     rows = f"{tally.rows_source:,} rows read on the source, {tally.rows_target:,} on the target"
     what = "keys are equal" if part.read.level is Level.KEYS else "rows are equal"

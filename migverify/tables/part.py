@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from migverify.model import ColumnPair, TableDef
 from migverify.sql.key_range import sorts_equally
 from migverify.sql.quoting import quote_name, quote_text
-from migverify.tables.quick import Level, QuickRead, TablePart, unseen_by
+from migverify.tables.quick import Level, PairPart, QuickRead, unseen_by
 
 MOMENTS = frozenset({"datetime", "timestamp"})
 
@@ -23,7 +23,7 @@ class PlannedPart:
     ``conditions`` are those of each side, the target's last.
     """
 
-    part: TablePart
+    part: PairPart
     columns: list[list[ColumnPair]]
     range: tuple[ColumnPair, ...]
     conditions: tuple[str, ...]
@@ -64,7 +64,7 @@ def plan_part(
     if read.level is Level.KEYS and identity:
         names = {column.target.name for column in identity}
         columns = [[column for column in some if column.target.name in names] for some in columns]
-    part = TablePart(read, unseen_by(read, key), refused, conditions if read.column else (), scan)
+    part = PairPart(read, unseen_by(read, key), refused, conditions if read.column else (), scan)
     return PlannedPart(part, columns, range_key, own)
 
 

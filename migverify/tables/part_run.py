@@ -11,7 +11,7 @@ from migverify.errors import ReadError
 from migverify.model import KeyRange, KeyText, LiveState, TableResult
 from migverify.tables.outcome import conclude_counts
 from migverify.tables.pair_run import PairRun
-from migverify.tables.quick import Level, TablePart, parse_share, sampled_slices
+from migverify.tables.quick import Level, PairPart, parse_share, sampled_slices
 from migverify.tables.tasks import PairPlan, Task, TaskOutcome
 
 SAMPLE = "sample"
@@ -87,7 +87,7 @@ class SampleRun(PairRun):
         self.ready.append(self._task("marks", parts=MARKS_AT_MOST * 100, rows=rows))
 
     @property
-    def _part(self) -> TablePart:
+    def _part(self) -> PairPart:
         if self.pair.part is None:
             raise ReadError(f"{self.pair.id}: nothing says which part is read")
         return self.pair.part

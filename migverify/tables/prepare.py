@@ -355,5 +355,5 @@ def rules_of(config: Config) -> Rules:
         max_replica_lag=limits.max_replica_lag, delay_seconds=recheck.delay, rounds=recheck.rounds,
         still_reads=1 if config.consistency == "quiescent" else recheck.rounds,
         values=config.report.values, live=config.consistency == "live",
-        max_row_diffs=limits.max_row_diffs,
+        max_row_diffs=limits.max_row_diffs, governed=limits.latency_factor is not None,
     )  # fmt: skip

@@ -1,7 +1,7 @@
 """Quick answers: which part of the tables a run reads, and what that part cannot show. Pure.
 
 A quick answer may find a difference; it never proves that there is none. So its runs have a kind of their own in the
-store, and each of its table pairs has a ``TablePart``, which keeps the pair from MATCH.
+store, and each of its table pairs has a ``PairPart``, which keeps the pair from MATCH.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class QuickRead:
 
 
 @dataclass(frozen=True, slots=True)
-class TablePart:
+class PairPart:
     """The part of one table pair that a run reads.
 
     ``unseen`` says in one sentence what it cannot show. ``refused`` says why the pair is not read at all, ``""`` when

@@ -23,6 +23,7 @@ from migverify.model import Endpoint, NotCovered, StoredKind, TableResult, Verdi
 from migverify.sql.server import UTC_NOW
 from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
+from migverify.tables.governor import ConnectionGovernor
 from migverify.tables.pair_run import STAMPS
 from migverify.tables.plan import plan_digest
 from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, PreparedTables, position, rules_of
@@ -89,6 +90,8 @@ def run_tables(
     planned = prepared.pairs() if quick is None else prepared.parts(quick)
     on_start(run_id)
     rules = _rules(config, engine)
+    factor = config.limits.latency_factor
+    governor = ConnectionGovernor(engine.slots, factor) if factor is not None else None
     controls = Controls(
         on_progress=on_progress,
         pause_file=Path(config.limits.pause_file) if config.limits.pause_file else None,
@@ -96,6 +99,7 @@ def run_tables(
         tables_total=len(pairs if chosen is None else chosen),
         rows_total=prepared.rows,
         source_still_since=lambda: source_still_since(prepared, config, secrets),
+        governor=governor,
     )
     known = {} if request.full or quick is not None else proved_runs(store, prepared.digest, run_id)
     try:
@@ -121,6 +125,7 @@ def run_tables(
         "seconds": time.time() - started,
         "positions at the end": _positions(config.endpoints, secrets),
         "reasons": [*prepared.hidden, *by_keys.reasons, *_part_of(quick)],
+        **({"connections used": governor.facts()} if governor is not None else {}),
         **({"read whole": dict(by_keys.whole)} if by_keys.whole else {}),
     }
     if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:

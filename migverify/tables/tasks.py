@@ -19,7 +19,7 @@ from migverify.model import (
     RowDiff,
     SchemaDifference,
 )
-from migverify.tables.quick import TablePart
+from migverify.tables.quick import PairPart
 
 Secrets = Mapping[str, str]
 """Endpoint name -> password. Handed to an engine apart from the tasks, so that no task text holds a secret."""
@@ -73,7 +73,7 @@ class PairPlan:
     blind_spots: tuple[str, ...]
     immutable: tuple[str, str, str] | None = None
     immutable_in: str = ""
-    part: TablePart | None = None
+    part: PairPart | None = None
 
     @property
     def readable(self) -> bool:
@@ -126,7 +126,8 @@ class Rules(ReadLimits):
     """How gently and how long a worker reads; see ``limits`` in docs/configuration.md.
 
     ``still_reads`` is how many re-reads in a row, ``delay_seconds`` apart, must show the same difference before it
-    counts: 1 is enough where nobody writes. ``rounds`` more reads are granted to rows that move.
+    counts: 1 is enough where nobody writes. ``rounds`` more reads are granted to rows that move. ``governed``: each
+    task asks how many statements run on the servers.
     """
 
     chunk_rows: int = 32768
@@ -140,6 +141,7 @@ class Rules(ReadLimits):
     values: bool = False
     live: bool = False
     max_row_diffs: int | None = None
+    governed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ class TaskOutcome:
     whether the last chunks all differed. ``sums`` are (bucket, rows, exact, value) as texts. ``sql`` lists the
     statements used, as (side, purpose, text). ``stamps`` has the stamp of each side of the pair, ``""`` where the task
     read none. ``counts`` has the rows of the source and the target, ``state`` what they show of the table.
+    ``running`` is how many statements run on the (first) source and on the target, None where that is not known.
     """
 
     kind: str
@@ -203,6 +206,7 @@ class TaskOutcome:
     stamps: tuple[str, ...] = ()
     counts: tuple[int, ...] = ()
     state: LiveState = LiveState.UNCONFIRMED
+    running: tuple[int | None, ...] = ()
 
     def to_text(self) -> str:
         """Return the JSON text of the answer."""

@@ -19,8 +19,8 @@ from migverify.tables.outcome import conclude_counts
 from migverify.tables.quick import (
     MOST_RANGES,
     Level,
+    PairPart,
     QuickRead,
-    TablePart,
     parse_interval,
     parse_share,
     sampled_slices,
@@ -32,13 +32,13 @@ from migverify.tables.verify import Controls, verify_tables
 from tests.fakes import FakeStore
 from tests.toy_tables import RULES, DyingStore, PowerCutError, ToyEngine, ToySide, make_pair
 
-ROWS = {n: "v" for n in range(1, 1001)}
+ROWS = dict.fromkeys(range(1, 1001), "v")
 COUNTS = QuickRead(Level.COUNTS)
 SAMPLE = QuickRead(share="10%", seed=3)
 
 
 def part_of(read: QuickRead, rows: int = 1000) -> PairPlan:
-    return replace(make_pair(rows), part=TablePart(read, unseen_by(read, "id")))
+    return replace(make_pair(rows), part=PairPart(read, unseen_by(read, "id")))
 
 
 def answer(pair: PairPlan, engine: ToyEngine, store: FakeStore | None = None) -> TableResult:
@@ -168,10 +168,9 @@ def test_counts_that_keep_moving_are_hot() -> None:
 
 
 def test_a_sample_finds_a_fault_inside_of_its_ranges_and_not_one_outside() -> None:
-    read: list[KeyRange] = []
     source = ToySide(dict(ROWS))
     clean = answer(part_of(SAMPLE), ToyEngine(source, ToySide(dict(ROWS))))
-    read = [key_range for key_range in source.ranges]
+    read = list(source.ranges)
     seen = {key for key_range in read for key in source.within(key_range)}
     assert 90 <= len(seen) <= 110
     assert clean.verdict is Verdict.INCONCLUSIVE
