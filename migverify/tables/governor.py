@@ -27,7 +27,7 @@ CHANGES_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConnectionChange:
     """A change of the number of connections, ``at`` seconds after the run began."""
 
     at: float
@@ -61,7 +61,7 @@ class ConnectionGovernor:
     factor: float
     clock: Callable[[], float] = time.monotonic
     allowed: int = 1
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ConnectionChange] = field(default_factory=list)
     decreases: int = 0
     most: int = 1
     _doubling: bool = True
@@ -111,7 +111,7 @@ class ConnectionGovernor:
             self.most = max(self.most, self.allowed)
             if len(self.changes) < CHANGES_KEPT:
                 at = self.clock() - (self._begun or 0.0)
-                self.changes.append(Change(round(at, 1), self.allowed, reason or "the servers are fast"))
+                self.changes.append(ConnectionChange(round(at, 1), self.allowed, reason or "the servers are fast"))
 
     def _too_slow(self) -> str:
         """Return which side of which table takes longer than it may; learns the best times."""

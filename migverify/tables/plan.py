@@ -286,7 +286,8 @@ def _side(
     endpoints: Mapping[str, Endpoint],
 ) -> SidePlan:  # fmt: skip
     has_value = any(c.lane is Lane.VALUE for c in columns)
-    own = {c.target.name: c for c in columns}
+    # The column that a quick answer reads by may cut the table without being compared.
+    own = {c.target.name: c for c in (*keys.range, *columns)}
     sql = SideSql(
         table=quote_path(table.ref.database, table.ref.table),
         hash=hash_name,
