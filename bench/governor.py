@@ -38,6 +38,7 @@ class Load:
     seconds: list[float] = field(default_factory=list)
 
     def run(self) -> None:
+        """Sum until the end, while the clients are let."""
         with open_session(self.setting.target, None) as session:
             while not self.ended.is_set():
                 if not self.going.wait(0.1):

@@ -158,6 +158,10 @@ def _verify_once(
         closing(open_run_store(store, config)) as opened,
         closing(_engine(engine, master, loaded, secrets)) as runner,
     ):
+        if request.quick is not None:
+            for pair in prepared.parts(request.quick):
+                if pair.part is not None and pair.part.scan:
+                    say(visible(f"warning: {pair.id}: {pair.part.scan}", lines=False))
         try:
             run_id, _ = run_tables(
                 prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run

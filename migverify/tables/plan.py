@@ -28,13 +28,13 @@ from migverify.model import (
     TableDef,
 )
 from migverify.sql.canonical import FAMILIES, is_binary, pair_column, rule_named
-from migverify.sql.checksum import SideSql, bucket_sql, checksum_sql, frame, rows_sql, wide_frame
+from migverify.sql.checksum import SideSql, bucket_sql, checksum_sql, count_sql, frame, rows_sql, wide_frame
 from migverify.sql.identity import columns_number
 from migverify.sql.key_range import KeyColumn, sorts_equally
 from migverify.sql.quoting import quote_name, quote_path, quote_text
 from migverify.tables.columns import column_pairs
 from migverify.tables.part import plan_part
-from migverify.tables.quick import QuickRead
+from migverify.tables.quick import Level, QuickRead
 from migverify.tables.schema import compare_tables
 from migverify.tables.tasks import PairPlan, ReadColumn
 
@@ -336,6 +336,8 @@ def buckets_of(pair: PairPlan) -> int:
 
 def read_statements(pair: PairPlan, side: SidePlan, key_range: KeyRange = KeyRange()) -> dict[str, str]:  # noqa: B008
     """Return the statements that read a side, by purpose: what ``tables plan`` explains is what a run executes."""
+    if pair.part is not None and pair.part.read.level is Level.COUNTS:
+        return {"count": count_sql(side.sql)}
     if pair.whole:
         return {"checksum": bucket_sql(side.sql, buckets_of(pair))}
     return {"checksum": checksum_sql(side.sql, key_range), "row list": rows_sql(side.sql, key_range)}

@@ -263,6 +263,8 @@ def proved_runs(store: ResultStore, digest: str, current: str) -> dict[str, Proo
     for info in store.runs(RUNS_SEARCHED):
         if info.plan_hash != digest or info.run_id == current or info.finished is None:
             continue
+        if info.kind is StoredKind.QUICK:
+            continue
         for result in store.table_results(info.run_id):
             walked = result.details.get("plan_digest")
             whole = not result.details.get("immutable_in") and result.details.get("stamps")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -223,8 +222,11 @@ def test_the_command_has_its_exit_codes_and_json_and_resumes(filled: Databases, 
     assert (code, document["verdict"]) == (1, "MISMATCH")
     code, document, messages = run_command(config, "--updated-since", "updated_at", "2h", "--level", "keys")
     assert document, messages
+    assert "warning" not in messages
     assert (code, document["quick"]["column"], document["quick"]["level"]) == (3, "updated_at", "keys")
-    assert json.dumps(document)
+    filled.target("ALTER TABLE t DROP INDEX updated_at")
+    _, _, messages = run_command(config, "--updated-since", "updated_at", "2h")
+    assert f"warning: {filled.name}.t: no index of target begins with updated_at" in messages
 
 
 def test_nothing_rests_on_a_quick_answer(filled: Databases, tmp_path: Path) -> None:

@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.codec import decode
-from migverify.errors import PlanError, UsageError
+from migverify.cli.diff_view import run_status
+from migverify.codec import decode, encode
+from migverify.errors import ExitCode, PlanError, UsageError
+from migverify.guards.capacity_speed import is_verification, last_verified, verifications
 from migverify.model import KeyRange, LiveState, StoredKind, TableResult, Verdict
+from migverify.report.read import read_report
+from migverify.report.render import Format, render
+from migverify.runbook.actions import commands
 from migverify.store.open import open_store
+from migverify.tables.armed import forward_run
 from migverify.tables.outcome import conclude_counts
 from migverify.tables.quick import (
     MOST_RANGES,
@@ -27,6 +33,7 @@ from migverify.tables.quick import (
     unseen_by,
 )
 from migverify.tables.recheck import proof_run, quick_read, run_of_tables, run_to_resume, tables_run
+from migverify.tables.run import proved_runs
 from migverify.tables.tasks import PairPlan
 from migverify.tables.verify import Controls, verify_tables
 from tests.fakes import FakeStore
@@ -264,4 +271,55 @@ def test_a_quick_answer_that_does_not_say_what_it_reads_is_not_gone_on_with(tmp_
     run = store.start_run("verify", "h", {"pairs": []}, {"quick": {"level": "more"}}, kind=StoredKind.QUICK)
     with pytest.raises(PlanError):
         quick_read(store.load_run(run))
+    store.close()
+
+
+def test_no_figure_and_no_proof_of_another_command_comes_from_a_quick_answer(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'runs.db'}")
+    facts = {"engine": "local", "slots": 2, "seconds": 1.0, "quick": {"level": "keys"}}
+    run = store.start_run("verify", "h", {"pairs": [{"id": "app.t"}]}, facts, kind=StoredKind.QUICK)
+    # Even a result that claims MATCH, with all that a proof of immutable rows has.
+    claim = answer(part_of(QuickRead(Level.KEYS)), ToyEngine(ToySide(dict(ROWS)), ToySide(dict(ROWS))))
+    details = {"plan_digest": "d", "stamps": ["1", "2"], "immutable_in": ""}
+    store.add_table_result(run, replace(claim, verdict=Verdict.MATCH, details=details))
+    store.finish_run(run, Verdict.MATCH, {"seconds": 1.0})
+    assert proved_runs(store, "h", "") == {}
+    assert last_verified(store) is None
+    assert verifications(store, "local", {"app.t"}) == []
+    assert not is_verification(store.load_run(run))
+    for ask in (lambda: forward_run(store, run, "h"), lambda: forward_run(store, "last", "h")):
+        with pytest.raises(UsageError):
+            ask()
+    store.close()
+
+
+def test_a_gate_does_not_open_by_a_quick_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"run_id": "r", "verdict": "INCONCLUSIVE", "reasons": [], "tables": [{
+        "pair": "app.t", "verdict": "INCONCLUSIVE", "reasons": ["counts are equal"], "rows_source": 1, "rows_target": 1,
+    }]}  # fmt: skip
+    monkeypatch.setattr(commands, "call", lambda *_: commands.Called(3, commands.Outcome.OK, document, ""))
+    for read in (commands._tables, commands._verdict):
+        done = commands._asked(["tables", "verify", "--level", "counts"], "tables verify", read, None)  # type: ignore[arg-type]
+        assert done.outcome is commands.Outcome.NO_DATA
+        assert done.value is None
+
+
+def test_the_report_says_in_every_form_what_was_read(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'runs.db'}")
+    facts = {"quick": encode(COUNTS)}
+    run = store.start_run("verify", "h", {"pairs": [{"id": "app.t", "source": "app.t", "target": "app.t"}]}, facts,
+                          kind=StoredKind.QUICK)  # fmt: skip
+    engine = ToyEngine(ToySide(dict(ROWS)), ToySide(dict(ROWS)))
+    verify_tables([part_of(COUNTS)], engine, store, run, RULES, Controls())
+    store.finish_run(run, Verdict.INCONCLUSIVE, {"reasons": ["--level counts reads a part of each table"]})
+    report = read_report(store, run)
+    assert report.exit_code is ExitCode.INCONCLUSIVE
+    assert report.document["quick"]["level"] == "counts"
+    assert report.covered == "Covered: the counts of 1 table pair; no row was read."
+    assert [step.name for step in report.next_steps] == ["migverify tables verify"]
+    for form in (Format.TEXT, Format.JSON, Format.HTML, Format.JUNIT):
+        shown = render(report, form)
+        assert "counts are equal: 1,000 rows on each side" in shown
+        assert "counts cannot show" in shown
+    assert run_status(store, run)["rows"] == 1000
     store.close()
