@@ -84,7 +84,7 @@ def measure(
     used = "" if governor is None else f", {governor.facts()['most']} at most, {governor.decreases} decreases"
     print(f"{'governed' if governor else slots!s:>9} connections: {seconds:6.1f} s{used}{took}")
     if governor is not None:
-        print("           " + "; ".join(f"{change.at:g} s {change.connections}" for change in governor.changes))
+        print("           " + "\n           ".join(governor.facts()["changes"]))
     return seconds
 
 

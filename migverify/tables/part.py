@@ -58,7 +58,7 @@ def plan_part(
     if read.share and not range_key:
         refused = refused or "no key that both sides sort alike: a sample cannot be drawn here"
     if read.column:
-        refused, range_key, scan = _by_column(read, tables, columns[0], refused, range_key)
+        refused, range_key, scan = _by_column(read, tables, columns, refused, range_key)
         if not refused:
             own = _recent(read, columns, conditions)
     if read.level is Level.KEYS and identity:
@@ -69,27 +69,29 @@ def plan_part(
 
 
 def _by_column(
-    read: QuickRead, tables: Sequence[TableDef], columns: Sequence[ColumnPair], refused: str,
+    read: QuickRead, tables: Sequence[TableDef], columns: list[list[ColumnPair]], refused: str,
     range_key: tuple[ColumnPair, ...],
 ) -> tuple[str, tuple[ColumnPair, ...], str]:  # fmt: skip
     """Return why the pair is not read, the range key, and what is read slowly."""
-    column = next((c for c in columns if c.source.name.lower() == read.column.lower()), None)
-    if column is None:
+    pairs = [pair for pair in (_named(own, read.column) for own in columns) if pair is not None]
+    if len(pairs) < len(columns):
         return f"no column {read.column} that both sides have and that is compared", range_key, ""
-    types = {column.source.data_type, column.target.data_type}
-    if not types <= MOMENTS:
-        shown = " and ".join(dict.fromkeys((column.source.column_type, column.target.column_type)))
-        return f"{column.name} is {shown}: an interval needs DATETIME or TIMESTAMP", range_key, ""
-    names = (*(column.source.name for _ in tables[:-1]), column.target.name)
-    without = [t.ref.endpoint for t, name in zip(tables, names, strict=True) if not _leads_an_index(t, name)]
-    if not without:
-        # Chunks by this column are ranges of its index; by the primary key each of them would pass over old rows.
-        return refused, (column,) if sorts_equally(column.source, column.target) else range_key, ""
-    return (
-        refused,
-        range_key,
-        f"no index of {', '.join(dict.fromkeys(without))} begins with {column.name}: the whole table is read there",
-    )
+    defs = [*(pair.source for pair in pairs), pairs[0].target]
+    if any(column.data_type not in MOMENTS for column in defs):
+        shown = " and ".join(dict.fromkeys(column.column_type for column in defs))
+        return f"{defs[0].name} is {shown}: an interval needs DATETIME or TIMESTAMP", range_key, ""
+    without = [t.ref.endpoint for t, column in zip(tables, defs, strict=True) if not _leads_an_index(t, column.name)]
+    if without:
+        names = ", ".join(dict.fromkeys(without))
+        scan = f"no index of {names} begins with {defs[0].name}: the whole table is read there"
+        return refused, range_key, scan
+    # Chunks by this column are ranges of its index; by the primary key each of them would pass over old rows.
+    sorted_alike = all(sorts_equally(pair.source, pair.target) for pair in pairs)
+    return refused, (pairs[0],) if sorted_alike else range_key, ""
+
+
+def _named(columns: Sequence[ColumnPair], name: str) -> ColumnPair | None:
+    return next((column for column in columns if column.source.name.lower() == name.lower()), None)
 
 
 def _leads_an_index(table: TableDef, name: str) -> bool:
@@ -101,8 +103,8 @@ def _leads_an_index(table: TableDef, name: str) -> bool:
 
 def _recent(read: QuickRead, columns: list[list[ColumnPair]], conditions: tuple[str, ...]) -> tuple[str, ...]:
     """Return the conditions of each side with that of the interval."""
-    of_sources = [next(c for c in own if c.source.name.lower() == read.column.lower()).source.name for own in columns]
-    target = next(c for c in columns[0] if c.source.name.lower() == read.column.lower()).target.name
+    pairs = [pair for pair in (_named(own, read.column) for own in columns) if pair is not None]
+    names = [*(pair.source.name for pair in pairs), pairs[0].target.name]
     bound = quote_text(read.moment)
-    recent = [f"{quote_name(name)} >= {bound}" for name in (*of_sources, target)]
+    recent = [f"{quote_name(name)} >= {bound}" for name in names]
     return tuple(f"({where}) AND {own}" if where else own for where, own in zip(conditions, recent, strict=True))
