@@ -114,8 +114,8 @@ def keep_verifying(
     last, begun = ExitCode.INTERRUPTED, clock()
     while True:
         firing = schedule.after(max(begun, clock()))
-        tell(f"next run at {schedule.shown(firing)}; Ctrl-C ends the schedule")
         try:
+            tell(f"next run at {schedule.shown(firing)}; Ctrl-C ends the schedule")
             while (left := firing - clock()) > 0:
                 sleep(min(left, LONGEST_SLEEP))
         except KeyboardInterrupt:

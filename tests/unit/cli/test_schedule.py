@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -10,6 +15,7 @@ import pytest
 from migverify.cli.tables_schedule import keep_verifying, parse_schedule
 from migverify.errors import EndpointError, ExitCode, UsageError
 
+PATHS = os.pathsep.join(sys.path)
 BEGIN = datetime(2027, 1, 15, 23, 30, tzinfo=UTC).timestamp()
 
 
@@ -106,3 +112,22 @@ NO_SCHEDULES = (
 def test_what_is_no_schedule_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_schedule(text)
+
+
+def test_the_command_waits_and_ctrl_c_ends_it() -> None:
+    words = [sys.executable, "-m", "migverify", "tables", "verify", "--schedule", "0 0 29 2 *"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": PATHS}) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert re.match(r"next run at \d{4}-02-29 00:00:00\+00:00 \(UTC\); Ctrl-C ends the schedule\n", said), said + rest
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert "the schedule ends with the exit code of its last run, 130" in rest
+
+
+def test_a_schedule_is_refused_together_with_one_run_to_go_on_with() -> None:
+    words = [sys.executable, "-m", "migverify", "tables", "verify", "--schedule", "0 2 * * *", "--resume", "last"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": PATHS})
+    assert done.returncode == ExitCode.USAGE
+    assert "--schedule begins a new run each time" in done.stderr
