@@ -471,6 +471,7 @@ class StoredKind(StrEnum):
     PLANS = "plans"
     ANOMALIES = "anomalies"
     CONFLICTS = "conflicts"
+    QUICK = "quick"
     UNKNOWN = "unknown"
 
     @property
@@ -479,6 +480,8 @@ class StoredKind(StrEnum):
         match self:
             case StoredKind.REPLAY | StoredKind.PROBE:
                 return f"of a {self.value}"
+            case StoredKind.QUICK:
+                return "of a quick answer"
             case StoredKind.UNKNOWN:
                 return "of an unknown kind"
         return f"of {self.value}"

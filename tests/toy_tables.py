@@ -15,9 +15,9 @@ from migverify.errors import CanceledError, ReadError
 from migverify.model import ChunkChecksum, Endpoint, KeyRange, KeyText, Lane
 from migverify.sql.checksum import SideSql
 from migverify.sql.key_range import KeyColumn
-from migverify.tables.confirm import confirm
+from migverify.tables.confirm import confirm, count_again
 from migverify.tables.diff import PairReader
-from migverify.tables.engine import edges
+from migverify.tables.engine import edges, marks
 from migverify.tables.span import run_span
 from migverify.tables.tasks import PairPlan, ReadColumn, Rules, Task, TaskOutcome, task_from_text
 
@@ -184,6 +184,11 @@ class ToyEngine:
             return TaskOutcome("count", task.pair.id, count=readers[task.side].count())
         if task.kind == "edges":
             return TaskOutcome("edges", task.pair.id, keys=edges(pair))
+        if task.kind == "marks":
+            return TaskOutcome("marks", task.pair.id, marks=marks(pair, task))
+        if task.kind == "counts":
+            counts, state = count_again(pair, task.counts)
+            return TaskOutcome("counts", task.pair.id, counts=counts, state=state)
         if task.kind == "confirm":
             return TaskOutcome("confirm", task.pair.id, diffs=tuple(confirm(pair, task.diffs)))
         raise ReadError(f"no toy task is called {task.kind!r}")

@@ -11,7 +11,7 @@ from migverify.config.patterns import parse_pattern
 from migverify.model import LiveState, RowDiff, RunInfo, Verdict
 from migverify.report.marks import visible
 from migverify.store.results import ResultStore
-from migverify.tables.recheck import tables_run
+from migverify.tables.recheck import run_of_tables
 
 PAGE = 1000
 
@@ -20,7 +20,7 @@ def list_row_diffs(
     store: ResultStore, run: str, tables: list[str] | None, limit: int, *, as_json: bool
 ) -> Iterator[str]:
     """Yield the confirmed row diffs of a run, table by table, at most ``limit`` a table, and say what was left out."""
-    info = tables_run(store, run)
+    info = run_of_tables(store, run)
     for pair in chosen_pairs(info, tables):
         shown = 0
         for diff in diverged_rows(store, info.run_id, pair, limit):
@@ -82,7 +82,7 @@ def _column(name: str, kind: str, source: str | None, target: str | None, *, mas
 
 def run_status(store: ResultStore, run: str) -> dict[str, Any]:
     """Return what the store knows of a run: how far, what was found, whether it ended."""
-    info = tables_run(store, run)
+    info = run_of_tables(store, run)
     results = store.table_results(info.run_id)
     planned = [str(entry["id"]) for entry in info.plan.get("pairs", [])]
     ended = {result.pair for result in results}

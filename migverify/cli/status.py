@@ -80,7 +80,7 @@ def _one(store: ResultStore, run: str) -> dict[str, Any]:
     from migverify.cli.diff_view import run_status
 
     info = store.load_run(run)
-    if info.kind is StoredKind.TABLES:
+    if info.kind in (StoredKind.TABLES, StoredKind.QUICK):
         return run_status(store, info.run_id)
     return _row(info)
 

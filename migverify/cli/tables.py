@@ -29,14 +29,18 @@ from migverify.cli.console import (
 )
 from migverify.cli.tables_loss import ARMED_EPILOG, armed, loss
 from migverify.cli.tables_loss import EPILOG as LOSS_EPILOG
+from migverify.cli.tables_quick import LevelOption, SampleOption, SeedOption, UpdatedSinceOption, quick_options
+from migverify.cli.tables_schedule import ScheduleOption, keep_verifying, parse_schedule
 from migverify.cli.watching import watch_output
 from migverify.errors import ExitCode, UsageError
+from migverify.tables.quick import Level
 
 if TYPE_CHECKING:
     from migverify.changes.model import Position
     from migverify.config import Config
     from migverify.tables.engine import TaskEngine
     from migverify.tables.repair import Repair
+    from migverify.tables.run import VerifyRequest
 
 app = typer.Typer(no_args_is_help=True, help="Compare whole tables: plan, verify, diff, repair.")
 
@@ -47,6 +51,8 @@ VERIFY_EPILOG = examples(
     "migverify tables verify", "migverify tables verify --engine spark --json",
     "migverify tables verify --spark-master spark://host:7077", "migverify tables verify --resume last",
     "migverify tables verify --recheck 20260131T120000-0a1b2c", "migverify tables verify --since last",
+    "migverify tables verify --level counts", "migverify tables verify --sample 1% --seed 7",
+    "migverify tables verify --updated-since updated_at 2h", "migverify tables verify --schedule '0 2 * * *'",
 )  # fmt: skip
 DIFF_EPILOG = examples(
     "migverify tables diff last", "migverify tables diff last --tables app.orders --limit 1000 --json"
@@ -93,31 +99,70 @@ def verify(
     full: Annotated[
         bool, typer.Option("--full", help="Read rows declared immutable too, though an earlier run proved them.")
     ] = False,
+    level: LevelOption = Level.ROWS,
+    sample: SampleOption = None,
+    seed: SeedOption = None,
+    updated_since: UpdatedSinceOption = None,
+    schedule: ScheduleOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     store: StoreOption = None,
 ) -> None:
-    """Prove that source and target hold the same rows; exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE, 130 interrupted."""
+    """Prove that source and target hold the same rows; exit 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE, 130 interrupted.
+
+    With --level counts or keys, --sample or --updated-since it reads a part only: exit 1 where that part differs, and 3
+    where it is equal, as the rest is not known. With --schedule the exit code is that of the last run.
+    """
     if sum(map(bool, (resume, recheck, since))) > 1:
         raise UsageError(
             "--resume, --recheck and --since exclude each other",
             hint="--resume goes on with a run, --recheck and --since make a new one.",
         )
+    quick = quick_options(level, sample, seed, updated_since)
+    if quick is not None and (resume or recheck or since or full):
+        raise UsageError(
+            f"{quick.words} makes a new run that reads a part of each table",
+            hint="Leave out --resume (it knows what its run reads), --recheck, --since and --full.",
+        )
+    from migverify.tables.run import VerifyRequest
+
+    request = VerifyRequest(command_line(), resume, recheck, since, full, quick)
+
+    def once() -> ExitCode:
+        return _verify_once(config, tables, engine, spark_master, request, store, as_json=as_json, quiet=quiet)
+
+    if schedule is None:
+        raise typer.Exit(int(once()))
+    if resume or recheck:
+        raise UsageError(
+            "--schedule begins a new run each time: leave out --resume and --recheck",
+            hint="Go on with a run that was cut off by a command of its own.",
+        )
+    raise typer.Exit(int(keep_verifying(parse_schedule(schedule), once)))
+
+
+def _verify_once(
+    config: Path, tables: list[str] | None, engine: EngineName | None, master: str | None, request: VerifyRequest,
+    store: str | None, *, as_json: bool, quiet: bool,
+) -> ExitCode:  # fmt: skip
     from migverify.cli.progress import ProgressLine
     from migverify.cli.report import open_run_store
     from migverify.report.model import ReportOptions
     from migverify.report.read import read_report
     from migverify.report.render import Format, render
     from migverify.tables.prepare import prepared_run
-    from migverify.tables.run import VerifyRequest, run_tables
+    from migverify.tables.run import run_tables
 
     line = ProgressLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
     with (
         prepared_run(config, tables) as (loaded, secrets, prepared),
         closing(open_run_store(store, config)) as opened,
-        closing(_engine(engine, spark_master, loaded, secrets)) as runner,
+        closing(_engine(engine, master, loaded, secrets)) as runner,
     ):
-        request = VerifyRequest(command_line(), resume, recheck, since, full)
+        if request.quick is not None:
+            for pair in prepared.parts(request.quick):
+                if pair.part is not None and pair.part.scan:
+                    say(visible(f"warning: {pair.id}: {pair.part.scan}", lines=False))
         try:
             run_id, _ = run_tables(
                 prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run
@@ -131,7 +176,7 @@ def verify(
         else render(data, Format.TEXT, color=sys.stdout.isatty()),
         nl=as_json,
     )
-    raise typer.Exit(int(data.exit_code))
+    return data.exit_code
 
 
 def diff(
@@ -318,7 +363,19 @@ def _position(text: str | None) -> Position | None:
 
 
 add(app, "plan", plan, PLAN_EPILOG)
-add(app, "verify", verify, VERIFY_EPILOG)
+add(
+    app,
+    "verify",
+    verify,
+    VERIFY_EPILOG,
+    advanced=(
+        "--spark-master",
+        "--full",
+        "--seed",
+        "--recheck",
+        "--schedule",
+    ),
+)
 add(app, "diff", diff, DIFF_EPILOG)
 add(app, "repair", repair, REPAIR_EPILOG)
 add(app, "watch", watch, WATCH_EPILOG, advanced=("--start", "--at-position"))

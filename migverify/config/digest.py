@@ -92,8 +92,9 @@ def _monitors(settings: MonitorSettings) -> dict[str, Any]:
 
 def _limits(settings: LoadLimits) -> dict[str, Any]:
     view = _fields(settings)
-    if settings.rule_query_seconds == type(settings).model_fields["rule_query_seconds"].default:
-        del view["rule_query_seconds"]  # earlier releases did not have it: their digests stay
+    for name in ("rule_query_seconds", "latency_factor"):
+        if getattr(settings, name) == type(settings).model_fields[name].default:
+            del view[name]  # earlier releases did not have it: their digests stay
     return view
 
 

@@ -62,6 +62,14 @@ class LoadLimits(Strict):
         ge=1,
         description="Wait while a server's `Threads_running` is above this (TiDB: statements on its busiest server).",
     )
+    latency_factor: float | None = Field(
+        default=None,
+        gt=1,
+        le=100,
+        allow_inf_nan=False,
+        description="`tables verify` uses 1 to `connections` connections: one more while the servers are fast, half as"
+        " many when a row takes a server more than this many times as long as at its best. Default: all at once.",
+    )
     max_replica_lag: Seconds | None = Field(
         default=None, description="Wait while the source, being a replica, is more seconds behind than this."
     )

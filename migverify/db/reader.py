@@ -14,9 +14,9 @@ from functools import partial
 from typing import TypeVar
 
 from migverify.db.pool import SessionPool
-from migverify.db.retry import ReadLimits, Throttle, attempt
+from migverify.db.retry import ReadLimits, Throttle, attempt, running_statements
 from migverify.db.session import Session
-from migverify.errors import ReadError, ReplacedError
+from migverify.errors import CanceledError, EndpointError, ReadError, ReplacedError
 from migverify.model import ChunkChecksum, Endpoint, KeyRange, KeyText
 from migverify.sql import checksum
 from migverify.sql.catalog import read_table
@@ -214,6 +214,16 @@ class Reader:
     def count(self) -> int:
         """Return the number of rows of the table (under the configured condition)."""
         return int(self.attempt(lambda s: s.query(checksum.count_sql(self.sql)))[0][0] or 0)
+
+    def running(self) -> int | None:
+        """Return how many statements run on the server; None where this user may not see it, or it gave no answer."""
+        try:
+            with self._pool.session(self.side.endpoint, self._probe) as session:
+                return running_statements(session)
+        except CanceledError:
+            raise
+        except (ReadError, EndpointError):
+            return None  # a figure that helps to be gentle decides nothing
 
     def query(self, text: str) -> Rows:
         """Run one SELECT of ``migverify.sql`` and return its rows.

@@ -85,14 +85,14 @@ class Throttle:
         """Wait until the server is within the limits."""
         limit, lag = self._limits.max_threads_running, self._limits.max_replica_lag
         while (limit is not None or lag is not None) and time.monotonic() - self._checked > 1.0:
-            busy = limit is not None and _running(session) > limit
+            busy = limit is not None and running_statements(session) > limit
             if not busy and (lag is None or _lag_seconds(session) <= lag):
                 self._checked = time.monotonic()
                 return
             self._pause(1.0)
 
 
-def _running(session: Session) -> int:
+def running_statements(session: Session) -> int:
     """Return how many statements run on the server; on TiDB those of its busiest server.
 
     Raises

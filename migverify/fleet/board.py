@@ -18,7 +18,6 @@ from migverify.report.figures import amount, duration, utc
 from migverify.report.model import (
     Audience,
     Block,
-    Fact,
     JUnitCase,
     Lines,
     Report,
@@ -114,7 +113,8 @@ def fleet_report(state: FleetState, refresh_seconds: int = 0) -> Report:
         word=word, tone=tone_of(verdict), covered=f"As of {utc(state.now)}, from stores and journals alone.",
         started=state.now, tiles=tuple(tiles), sections=tuple(_sections(state)), cases=tuple(_cases(state)),
         metrics=tuple(fleet_metrics(state)), next_steps=steps,
-        document=judged_document(document_of(state).model_dump(mode="json"), steps), refresh_seconds=refresh_seconds, reasons=tuple(_findings(state)),
+        document=judged_document(document_of(state).model_dump(mode="json"), steps),
+        refresh_seconds=refresh_seconds, reasons=tuple(_findings(state)),
     )  # fmt: skip
 
 

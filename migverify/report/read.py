@@ -27,6 +27,7 @@ from migverify.report.tables import (
     pair_as_json,
     pair_case,
     pair_metrics,
+    plain,
     read_pairs,
     rounded,
     with_pairs_not_run,
@@ -34,6 +35,7 @@ from migverify.report.tables import (
 from migverify.report.tables_view import table_sections
 from migverify.store.results import ResultStore
 
+COUNTED = "--level counts"
 _UNFINISHED = "This run proves nothing about what it did not finish: treat it as not verified."
 _SENTENCES = {
     Verdict.MATCH: "Source and target held the same rows, in everything this run compared.",
@@ -86,6 +88,13 @@ def read_report(store: ResultStore, run_id: str, options: ReportOptions | None =
     return _tables_and_rules(store, info, options)
 
 
+def _sentence(info: RunInfo, verdict: Verdict, *, with_tables: bool) -> str:
+    if info.kind is StoredKind.QUICK and info.finished is not None:
+        part = "This run read a part of each table, so it can find differences, but never prove that there are none."
+        return f"{_SENTENCES[verdict]} {part}" if verdict is Verdict.MISMATCH else part
+    return (_SENTENCES if with_tables else _RULE_SENTENCES)[verdict]
+
+
 def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions) -> Report:
     stored = store.table_results(info.run_id)
     every = with_pairs_not_run(info, stored)
@@ -101,9 +110,9 @@ def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions)
     numbers = ", ".join(f"{n:,} {verdict}" for verdict, n in counts.items() if n) or "none"
     with_tables = bool(tables) or not rules
     return Report(
-        run.run_id, f"run {run.run_id}", run.verdict, (_SENTENCES if with_tables else _RULE_SENTENCES)[run.verdict],
+        run.run_id, f"run {run.run_id}", run.verdict, _sentence(info, run.verdict, with_tables=with_tables),
         f"({amount(len(every), noun)}: {', '.join(filter(None, (numbers, warned(rules))))})",
-        tone=tone_of(run.verdict), covered=_covered(tables, rules), reasons=run.reasons, started=run.started,
+        tone=tone_of(run.verdict), covered=_covered(info, tables, rules), reasons=run.reasons, started=run.started,
         seconds=run.seconds,
         tiles=_tiles(run, tables, rules, noun, counts),
         cards=run.cards(*([Fact("hash", hashes or NOT_RECORDED)] if with_tables else [])),
@@ -116,19 +125,26 @@ def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions)
             "run_id": run.run_id, "verdict": str(run.verdict), "exit_code": int(run.exit_code),
             "seconds": rounded(run.seconds), "tables": [pair_as_json(table) for table in tables],
             **({"rules": [rule_as_json(rule) for rule in rules]} if rules else {}),
+            **({"quick": plain(info.facts.get("quick"))} if info.kind is StoredKind.QUICK else {}),
         },
-        next_steps=tuple(_next_steps(run, tables, rules)),
+        next_steps=tuple(_next_steps(info, run, tables, rules)),
     )  # fmt: skip
 
 
-def _next_steps(run: RunFacts, tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> Iterator[NextStep]:
+def _next_steps(
+    info: RunInfo, run: RunFacts, tables: Sequence[TablePairReport], rules: Sequence[RuleReport]
+) -> Iterator[NextStep]:
     """Yield the commands that the verdict asks for."""
     if tables and run.verdict is not Verdict.MATCH:
         if any(table.row_diffs for table in tables):
             yield NextStep(f"migverify tables diff {run.run_id}", "keys and columns that differ")
-            yield NextStep(
-                f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
-            )
+            if info.kind is not StoredKind.QUICK:
+                yield NextStep(
+                    f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
+                )
+        if info.kind is StoredKind.QUICK and run.finished is not None:
+            yield NextStep("migverify tables verify", "read every row: only that can prove the tables equal")
+            return
         again = "--resume" if run.finished is None else "--recheck"
         unequal = any(table.result.verdict is not Verdict.MATCH for table in tables)
         if unequal or run.finished is None:
@@ -143,11 +159,13 @@ def _counted(noun: str, counts: dict[Verdict, int]) -> Metric:
     return Metric(f"migverify_run_{name}", f"{title} by verdict.", samples)
 
 
-def _covered(tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> str:
+def _covered(info: RunInfo, tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> str:
     parts = []
     if rules:
         parts.append(f"{amount(len(rules), 'rule')}; the table says how many rows each of them read.")
     if tables or not rules:
+        if info.kind is StoredKind.QUICK and all(table.result.details.get("quick") == COUNTED for table in tables):
+            return f"Covered: the counts of {amount(len(tables), 'table pair')}; no row was read."
         cover = ReadCoverage.total(table.coverage for table in tables)
         items = {item for table in tables for item in table.result.not_covered}
         gaps = sum(bool(table.result.not_covered) for table in tables)

@@ -48,6 +48,7 @@ _STARTED_BY = {
     StoredKind.PLANS: "workload plans",
     StoredKind.ANOMALIES: "workload anomalies",
     StoredKind.CONFLICTS: "workload explain-conflict",
+    StoredKind.QUICK: "tables verify --level counts",
 }
 
 

@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from migverify.db.reader import Reader
 from migverify.model import ColumnDiff, DiffKind, LiveState, RowDiff
 from migverify.tables.diff import (
     WIDE,
@@ -58,6 +59,34 @@ def confirm(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
                 else:
                     yield replace(fresh, columns=()) if finding.state is LiveState.HOT else fresh
         waiting = again
+
+
+def count_again(reader: PairReader, known: Sequence[int] = ()) -> tuple[tuple[int, ...], LiveState]:
+    """Count both sides; where they were ``known`` to differ, again until that stands still, like a row that differs.
+
+    Returns the rows of the source and of the target at the last read, and what the reads show: converged (equal), hot,
+    diverged, or unconfirmed for a difference that was read once.
+    """
+    rules = reader.rules
+    criteria = Criteria(rules.still_reads, 1 + rules.rounds + rules.still_reads)
+    counts = _counts(reader) if not known else tuple(known)
+    finding = read_once(counts)
+    if not known:
+        return counts, LiveState.CONVERGED if counts[0] == counts[1] else LiveState.UNCONFIRMED
+    while finding.state is LiveState.UNCONFIRMED:
+        reader.target.pause(rules.delay_seconds * random.uniform(1.0, 1.0 + JITTER))
+        counts = _counts(reader)
+        finding = advance(finding, Read(counts, equal=counts[0] == counts[1]), criteria)
+    return counts, finding.state
+
+
+def _counts(reader: PairReader) -> tuple[int, ...]:
+    def count(side: Reader) -> int:
+        side.check_table()
+        return side.count()
+
+    ours, theirs = reader.ask(count)
+    return sum(ours), theirs
 
 
 def _wait(reader: PairReader, diffs: Sequence[RowDiff]) -> None:

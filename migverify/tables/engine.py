@@ -20,10 +20,10 @@ from migverify.db.pool import SessionPool
 from migverify.db.reader import Reader
 from migverify.errors import ReadError
 from migverify.model import KeyRange, KeyText
-from migverify.tables.confirm import confirm
+from migverify.tables.confirm import confirm, count_again
 from migverify.tables.diff import PairReader
 from migverify.tables.span import run_span
-from migverify.tables.tasks import Secrets, Task, TaskOutcome, task_from_text
+from migverify.tables.tasks import Secrets, Task, TaskOutcome, by_key, task_from_text
 from migverify.tables.whole import bucket_rows
 
 _pools: dict[tuple[tuple[str, str], ...], SessionPool] = {}
@@ -118,9 +118,12 @@ def perform(task: Task, pool: SessionPool) -> TaskOutcome:
             return replace(outcome, stamps=stamps, seconds=time.monotonic() - started)
         finally:
             side.close()
-    reader = PairReader.open(pair, pool, task.rules)
+    reader = PairReader.open(by_key(pair) if task.kind == "confirm" else pair, pool, task.rules)
     try:
         outcome = _with_both(reader, task)
+        if task.kind == "span" and task.rules.governed:
+            asked = [side.later(side.running) for side in (reader.sources[0], reader.target)]
+            outcome = replace(outcome, running=tuple(future.result() for future in asked))
         return replace(outcome, stamps=tuple(side.stamp for side in reader.readers))
     finally:
         reader.close()
@@ -137,6 +140,9 @@ def _with_both(reader: PairReader, task: Task) -> TaskOutcome:
         return bucket_rows(reader, task)
     if task.kind == "confirm":
         return TaskOutcome("confirm", task.pair.id, diffs=tuple(confirm(reader, task.diffs)))
+    if task.kind == "counts":
+        counts, state = count_again(reader, task.counts)
+        return TaskOutcome("counts", task.pair.id, counts=counts, state=state)
     raise ReadError(f"no task is called {task.kind!r}")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from migverify.model import ChunkResult, ChunkState, LiveState, NotCovered, SchemaClass, TableResult, Verdict
 from migverify.tables.plan import plan_digest
+from migverify.tables.quick import Level, PairPart
 from migverify.tables.tasks import PairPlan
 
 MOVES = (
@@ -86,8 +87,8 @@ def conclude(
         Nobody wrote to any source since before the first read; else the verdict says what ranges cannot see.
     """
     mismatches = [*schema_mismatches(pair), *_row_mismatches(diffs, distinct or diffs), *tally.shared]
-    gaps = [*uncovered_columns(pair), *_unread(pair, tally, failures, diffs, live=live)]
-    details = {
+    gaps = [*([] if pair.part else uncovered_columns(pair)), *_unread(pair, tally, failures, diffs, live=live)]
+    details: dict[str, Any] = {
         "rows_in_chunks": [tally.rows_source, tally.rows_target],
         "converged": in_state(diffs, LiveState.CONVERGED),
         "hot": in_state(diffs, LiveState.HOT),
@@ -97,11 +98,59 @@ def conclude(
         "immutable_in": pair.immutable_in,
         "strategy": "whole table by bucket: " + pair.whole_reason if pair.whole else "key ranges",
     }
+    if pair.part is not None:
+        details |= {"quick": pair.part.read.words, "answered": not gaps}
+        gaps = [*gaps, *_of_part(pair.part, tally, equal=not mismatches and not gaps)]
     return pair_result(
         pair, verdict_of(mismatches, gaps), (*mismatches, *gaps), diffs, seconds, details,
         rows=(tally.count_source, tally.count_target), chunks=tally.chunks,
         blind_spots=[MOVES] if may_miss_moves(pair, tally) and not source_still else [],
     )  # fmt: skip
+
+
+def conclude_counts(
+    pair: PairPlan, counts: Sequence[int], state: LiveState, failures: Sequence[str], seconds: float, *,
+    replaced: bool = False,
+) -> TableResult:  # fmt: skip
+    """Judge a pair of which both sides were counted.
+
+    Parameters
+    ----------
+    counts
+        The rows of the source and of the target at the last read; empty when they were not counted.
+    state
+        What the reads show: diverged where they differ, and neither of them moved between the last reads.
+    """
+    mismatches, gaps = schema_mismatches(pair), [f"not read: {text}" for text in failures]
+    unseen = pair.part.unseen if pair.part is not None else ""
+    shown = " / ".join(f"{count:,}" for count in counts)
+    answer: list[str] = []
+    if not counts or not pair.readable:
+        gaps += [] if gaps or not pair.readable else ["the table was not counted"]
+    elif state is LiveState.DIVERGED:
+        mismatches.append(f"counts differ: {shown} rows (source / target)")
+    elif state is LiveState.CONVERGED:
+        answer = [f"counts are equal: {counts[0]:,} {'row' if counts[0] == 1 else 'rows'} on each side"]
+    elif state is LiveState.HOT:
+        gaps.append(f"counts differed and kept changing, at last {shown} rows (source / target): the table is written")
+    else:
+        gaps.append(f"counts differed once and were not read again: {shown} rows (source / target)")
+    details = {
+        "plan_digest": plan_digest(pair), "stamps": [side.stamp for side in pair.sides], "replaced": replaced,
+        "quick": pair.part.read.words if pair.part is not None else "", "answered": bool(counts) and not gaps,
+        "strategy": "counts of both sides",
+    }  # fmt: skip
+    gaps = [*gaps, *answer, unseen]
+    rows = (counts[0], counts[1]) if counts else (None, None)
+    return pair_result(pair, verdict_of(mismatches, gaps), (*mismatches, *gaps), {}, seconds, details, rows=rows)
+
+
+def _of_part(part: PairPart, tally: ChunkTotals, *, equal: bool) -> list[str]:
+    """Return what a quick answer says, and what it cannot show; never empty, so that the pair is not MATCH."""
+    rows = f"{tally.rows_source:,} rows read on the source, {tally.rows_target:,} on the target"
+    what = "keys are equal" if part.read.level is Level.KEYS else "rows are equal"
+    within = " in the sample" if part.read.share else " in the interval" if part.read.column else ""
+    return [*([f"{what}{within}: {rows}"] if equal else []), part.unseen, *([part.scan] if part.scan else [])]
 
 
 def verdict_of(mismatches: Sequence[str], gaps: Sequence[str]) -> Verdict:
@@ -182,6 +231,8 @@ def _unread(
         gaps.append(f"{hot:,} rows kept changing while they were read (hot)")
     if waiting := in_state(diffs, LiveState.UNCONFIRMED):
         gaps.append(f"{waiting:,} rows differed once and were not read again")
+    if pair.part is not None and (pair.part.read.share or pair.part.refused):
+        return gaps  # the ranges of a sample add up to no table
     if tally.count_source is None or tally.count_target is None:
         gaps.append("the table was not counted")
     elif not live and not tally.failed and not failures:

@@ -89,6 +89,13 @@ class PairRun:
         stamps = list(self._store.blobs(self._run, self.pair.id, STAMPS))
         if stamps:
             self.pair = with_stamps(self.pair, stamps[-1].decode("ascii").split())
+        if self.pair.part is not None and self.pair.part.refused:
+            self.failures.append(self.pair.part.refused)
+            self.stopped = True
+            return
+        self._begin_reading()
+
+    def _begin_reading(self) -> None:
         sides = range(len(self.pair.sides))
         if self.pair.spread and not self.pair.whole:
             self._count()
@@ -137,12 +144,16 @@ class PairRun:
         self.tally.count_source, self.tally.count_target = last.source.rows, last.target.rows
         return True
 
-    def _resume(self, spans: Sequence[tuple[int, KeyRange]]) -> None:
+    def _go_on(self, spans: Sequence[tuple[int, KeyRange]]) -> None:
+        """Put what is left of the recorded spans on the list."""
         for number, _ in spans:
             self._next_span = max(self._next_span, number + 1)
             rest = self._chain.rest(number)
             if rest is not None:
                 self.ready.append(self._span_task(number, rest[1], rest[0]))
+
+    def _resume(self, spans: Sequence[tuple[int, KeyRange]]) -> None:
+        self._go_on(spans)
         try:
             missing = missing_spans(spans, nullable=self._null_keys)
         except ValueError as error:
@@ -186,6 +197,9 @@ class PairRun:
         except ReplacedError as error:
             self.failed(task, error)
             return
+        self._take(task, outcome)
+
+    def _take(self, task: Task, outcome: TaskOutcome) -> None:
         if outcome.kind == "count":
             self._take_count(task, outcome.count)
         elif outcome.kind == "edges":
@@ -377,15 +391,19 @@ class PairRun:
                 self._second_read = replace(rules, still_reads=1, delay_seconds=delay)
         return self._second_read
 
+    @property
+    def seconds(self) -> float:
+        """How long the pair has been under way."""
+        return time.monotonic() - self._started
+
     def result(self) -> TableResult:
         """Return the end result; asks the store for the exact numbers of row diffs."""
         counts = self._store.count_row_diffs(self._run, self.pair.id)
-        seconds = time.monotonic() - self._started
         failures = self.failures or self._chain.gaps()
         distinct = self._store.count_row_diffs(self._run, self.pair.id, distinct=True)
         still = may_miss_moves(self.pair, self.tally) and self._source_still_since() is not None
         return conclude(
-            self.pair, self.tally, failures, counts, seconds, distinct=distinct, live=self._rules.live,
+            self.pair, self.tally, failures, counts, self.seconds, distinct=distinct, live=self._rules.live,
             replaced=self._replaced, source_still=still,
         )  # fmt: skip
 

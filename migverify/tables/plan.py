@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migverify.codec import encode
 from migverify.config import TableOverride
@@ -28,11 +28,13 @@ from migverify.model import (
     TableDef,
 )
 from migverify.sql.canonical import FAMILIES, is_binary, pair_column, rule_named
-from migverify.sql.checksum import SideSql, bucket_sql, checksum_sql, frame, rows_sql, wide_frame
+from migverify.sql.checksum import SideSql, bucket_sql, checksum_sql, count_sql, frame, rows_sql, wide_frame
 from migverify.sql.identity import columns_number
 from migverify.sql.key_range import KeyColumn, sorts_equally
 from migverify.sql.quoting import quote_name, quote_path, quote_text
 from migverify.tables.columns import column_pairs
+from migverify.tables.part import plan_part
+from migverify.tables.quick import Level, QuickRead
 from migverify.tables.schema import compare_tables
 from migverify.tables.tasks import PairPlan, ReadColumn
 
@@ -58,6 +60,7 @@ def plan_pair(
     *,
     differences: Sequence[SchemaDifference] = (),
     reason: str = "",
+    read: QuickRead | None = None,
 ) -> PairPlan:
     """Plan one table pair.
 
@@ -75,6 +78,8 @@ def plan_pair(
         A name of ``migverify.sql.checksum.HASHES`` that every endpoint has.
     differences, reason
         How the sources differ among themselves, and why a table stays alone (from ``pairs``).
+    read
+        What a quick answer reads of the pair; None for all of it.
     """
     if not sources or target is None:
         return _one_sided(sources, target, hash_name, reason)
@@ -82,13 +87,19 @@ def plan_pair(
     renames = override.rename
     schema = (*differences, *(d for s in sources for d in compare_tables(s, target, renames, override.ignore)))
     shards, missing, unproved = _join_shards(sources, target, override)
+    keys = choose_keys(model, target, shards[0], override)
+    conditions = (*(override.where.source or "" for _ in sources), override.where.target or "")
+    part = None
+    if read is not None and shards[0]:
+        planned = plan_part(read, (*sources, target), shards, keys.identity, keys.range, conditions)
+        part, shards, conditions = planned.part, planned.columns, planned.conditions
+        keys = replace(keys, range=planned.range, why_whole="" if planned.range else keys.why_whole)
     columns = shards[0]
-    keys = choose_keys(model, target, columns, override)
     sides = [
-        _side(s, Side.SOURCE, own, keys, override.where.source, hash_name, endpoints)
-        for s, own in zip(sources, shards, strict=True)
+        _side(s, Side.SOURCE, own, keys, where, hash_name, endpoints)
+        for s, own, where in zip(sources, shards, conditions[:-1], strict=True)
     ]
-    target_side = _side(target, Side.TARGET, columns, keys, override.where.target, hash_name, endpoints)
+    target_side = _side(target, Side.TARGET, columns, keys, conditions[-1], hash_name, endpoints)
     rows = max(sum(s.rows for s in sources), target.rows)
     pair_id = str(target.ref) if len(sources) > 1 else str(model.ref)
     return PairPlan(
@@ -109,6 +120,7 @@ def plan_pair(
         unproved=unproved,
         blind_spots=_blind_spots(columns),
         immutable=_immutable(override, columns),
+        part=part,
     )  # fmt: skip
 
 
@@ -270,11 +282,12 @@ def _indexed(table: TableDef, names: list[str]) -> bool:
 
 
 def _side(
-    table: TableDef, side: Side, columns: Sequence[ColumnPair], keys: Keys, where: str | None, hash_name: str,
+    table: TableDef, side: Side, columns: Sequence[ColumnPair], keys: Keys, where: str, hash_name: str,
     endpoints: Mapping[str, Endpoint],
 ) -> SidePlan:  # fmt: skip
     has_value = any(c.lane is Lane.VALUE for c in columns)
-    own = {c.target.name: c for c in columns}
+    # The column that a quick answer reads by may cut the table without being compared.
+    own = {c.target.name: c for c in (*keys.range, *columns)}
     sql = SideSql(
         table=quote_path(table.ref.database, table.ref.table),
         hash=hash_name,
@@ -284,7 +297,7 @@ def _side(
         texts=tuple(_text(c, side) for c in columns),
         key=tuple(_key_column(own[c.target.name], side) for c in keys.identity),
         range_key=tuple(_key_column(own[c.target.name], side) for c in keys.range),
-        where=where or "",
+        where=where,
     )
     return SidePlan(
         endpoints[table.ref.endpoint], table.ref.database, table.ref.table, sql,
@@ -323,6 +336,8 @@ def buckets_of(pair: PairPlan) -> int:
 
 def read_statements(pair: PairPlan, side: SidePlan, key_range: KeyRange = KeyRange()) -> dict[str, str]:  # noqa: B008
     """Return the statements that read a side, by purpose: what ``tables plan`` explains is what a run executes."""
+    if pair.part is not None and pair.part.read.level is Level.COUNTS:
+        return {"count": count_sql(side.sql)}
     if pair.whole:
         return {"checksum": bucket_sql(side.sql, buckets_of(pair))}
     return {"checksum": checksum_sql(side.sql, key_range), "row list": rows_sql(side.sql, key_range)}

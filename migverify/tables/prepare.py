@@ -41,6 +41,7 @@ from migverify.tables.hidden import matched, open_ended, partly_seen
 from migverify.tables.overrides import refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.plan import plan_pair
+from migverify.tables.quick import QuickRead
 from migverify.tables.tasks import PairPlan, Rules, Secrets
 
 NO_BINARY_LOG = "no binary log"
@@ -59,6 +60,7 @@ class PreparedTables:
     ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the plan keeps them, so
     that a later run can tell which results a change of a table made stale. ``identities`` say by the same names which
     table each was, read before its definition. ``chosen`` are the patterns of ``--tables``, empty for all tables.
+    ``parts`` plans the pairs as a quick answer reads them.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -73,6 +75,7 @@ class PreparedTables:
     identities: Mapping[str, Mapping[str, TableIdentity]] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
+    parts: Callable[[QuickRead], Iterator[PairPlan]] = lambda _: iter(())
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
@@ -232,12 +235,12 @@ def _prepared(
 ) -> PreparedTables:
     endpoints = {endpoint.name: endpoint for endpoint in config.endpoints}
 
-    def pairs() -> Iterator[PairPlan]:
+    def pairs(read: QuickRead | None = None) -> Iterator[PairPlan]:
         for pair in found:
             table = (pair.sources[0] if pair.sources else pair.target).ref  # type: ignore[union-attr]
             override = override_for(config, table.database, table.table)
             planned = plan_pair(pair.sources, pair.target, endpoints, override, hash_name,
-                                differences=pair.differences, reason=pair.reason)  # fmt: skip
+                                differences=pair.differences, reason=pair.reason, read=read)  # fmt: skip
             limited = [s.endpoint.name for s in planned.sides if facts[s.endpoint.name]["identity"] == BY_CREATION]
             spots = (f"{CREATED_LIMIT} ({', '.join(limited)})",) if limited else ()
             yield replace(planned, blind_spots=(*planned.blind_spots, *spots))
@@ -257,8 +260,9 @@ def _prepared(
         facts[endpoint]["layout"] = digest(own)
     rows = sum(sum(t.rows for t in p.sources) for p in found)
     return PreparedTables(
-        tuple(names), rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known
-    )
+        tuple(names), rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known,
+        parts=pairs,
+    )  # fmt: skip
 
 
 def endpoint_facts(session: Session) -> dict[str, Any]:
@@ -353,5 +357,5 @@ def rules_of(config: Config) -> Rules:
         max_replica_lag=limits.max_replica_lag, delay_seconds=recheck.delay, rounds=recheck.rounds,
         still_reads=1 if config.consistency == "quiescent" else recheck.rounds,
         values=config.report.values, live=config.consistency == "live",
-        max_row_diffs=limits.max_row_diffs,
+        max_row_diffs=limits.max_row_diffs, governed=limits.latency_factor is not None,
     )  # fmt: skip

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
 
+from migverify.codec import decode
 from migverify.errors import PlanError
 from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, TableResult, Verdict
-from migverify.store.results import ResultStore, named_run
+from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
+from migverify.tables.quick import QuickRead
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_status import Base
 
@@ -34,6 +36,41 @@ def tables_run(store: ResultStore, name: str, digest: str | None = None, *, watc
     return named_run(
         store, name, StoredKind.TABLES, digest, suits=lambda one: watch is None or bool(one.facts.get("watch")) is watch
     )
+
+
+def run_of_tables(store: ResultStore, name: str) -> RunInfo:
+    """Return a run of the tables, for those who show it: also a quick answer, where its id names it."""
+    if name != "last" and (info := store.load_run(name)).kind is StoredKind.QUICK:
+        return info
+    return named_run(store, name, StoredKind.TABLES)
+
+
+def run_to_resume(store: ResultStore, name: str, digest: str) -> RunInfo:
+    """Return a verification or a quick answer to go on with; ``last`` is the newest of both."""
+    kinds = (StoredKind.TABLES, StoredKind.QUICK)
+
+    def suits(run: RunInfo) -> bool:
+        return run.kind in kinds and not run.facts.get("watch")
+
+    named = store.load_run(name) if name != "last" else next(filter(suits, store.runs(RUNS_SEARCHED)), None)
+    kind = StoredKind.QUICK if named is not None and named.kind is StoredKind.QUICK else StoredKind.TABLES
+    return named_run(store, name, kind, digest, suits=suits)
+
+
+def quick_read(run: RunInfo) -> QuickRead | None:
+    """Return what a quick answer reads; None for any other run.
+
+    Raises
+    ------
+    PlanError
+        the run does not say it, or in the words of another release.
+    """
+    if run.kind is not StoredKind.QUICK:
+        return None
+    try:
+        return decode(QuickRead, run.facts.get("quick"))
+    except ValueError as error:
+        raise PlanError(f"run {run.run_id}: what it reads is not known: {error}", hint="Start a new run.") from error
 
 
 def proof_run(

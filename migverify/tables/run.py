@@ -9,28 +9,34 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from migverify import __version__
+from migverify.codec import encode
 from migverify.config import Config
 from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, in_words
 from migverify.model import Endpoint, NotCovered, StoredKind, TableResult, Verdict
+from migverify.sql.server import UTC_NOW
 from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
+from migverify.tables.governor import ConnectionGovernor
 from migverify.tables.pair_run import STAMPS
 from migverify.tables.plan import plan_digest
 from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, PreparedTables, position, rules_of
+from migverify.tables.quick import QuickRead, parse_interval
 from migverify.tables.recheck import (
     SinceResult,
     carry_over,
     pairs_to_recheck,
     planned_pairs,
     proof_run,
+    quick_read,
     refuse_other,
-    tables_run,
+    run_to_resume,
 )
 from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
 from migverify.tables.verify import Controls, VerifyProgress, verify_tables
@@ -50,7 +56,8 @@ class VerifyRequest:
     """The requested run. At most one of ``resume``, ``recheck`` and ``since`` is a run id.
 
     ``since`` rests on an earlier run for every row that was not written since. ``full`` reads rows declared immutable
-    too, though an earlier run proved them.
+    too, though an earlier run proved them. ``quick`` reads a part of each table, None all of it; what a resumed run
+    reads is what it began to read.
     """
 
     command: str
@@ -58,6 +65,7 @@ class VerifyRequest:
     recheck: str | None = None
     since: str | None = None
     full: bool = False
+    quick: QuickRead | None = None
 
 
 def run_tables(
@@ -81,9 +89,13 @@ def run_tables(
     """
     started = time.time()
     pairs = {name for name, _, _ in prepared.names}
-    run_id, chosen = _open_run(prepared, store, request, engine)
+    run_id, chosen = _open_run(prepared, store, request, engine, lambda seconds: _utc_before(config, secrets, seconds))
+    quick = quick_read(store.load_run(run_id))
+    planned = prepared.pairs() if quick is None else prepared.parts(quick)
     on_start(run_id)
     rules = _rules(config, engine)
+    factor = config.limits.latency_factor
+    governor = ConnectionGovernor(engine.slots, factor) if factor is not None else None
     controls = Controls(
         on_progress=on_progress,
         pause_file=Path(config.limits.pause_file) if config.limits.pause_file else None,
@@ -91,12 +103,13 @@ def run_tables(
         tables_total=len(pairs if chosen is None else chosen),
         rows_total=prepared.rows,
         source_still_since=lambda: source_still_since(prepared, config, secrets),
+        governor=governor,
     )
-    known = {} if request.full else proved_runs(store, prepared.digest, run_id)
+    known = {} if request.full or quick is not None else proved_runs(store, prepared.digest, run_id)
     try:
         by_keys = _since(prepared, config, secrets, store, run_id, controls)
         wanted = (
-            narrowed(pair, known.get(pair.id)) for pair in prepared.pairs()
+            narrowed(pair, known.get(pair.id)) for pair in planned
             if (chosen is None or pair.id in chosen) and pair.id not in by_keys.done
         )  # fmt: skip
         verdicts = [] if by_keys.verdict is None else [by_keys.verdict]
@@ -104,6 +117,8 @@ def run_tables(
             verdicts.append(verify_tables(wanted, engine, store, run_id, rules, controls))
         if prepared.hidden:
             verdicts.append(Verdict.INCONCLUSIVE)
+        if quick is not None:
+            verdicts.append(Verdict.INCONCLUSIVE)  # whatever the tables say: a part of them proves nothing
         verdict = Verdict.worst(verdicts)
     except KeyboardInterrupt:
         store.finish_run(run_id, Verdict.INCONCLUSIVE, {"reasons": [INTERRUPTED], "seconds": time.time() - started})
@@ -111,13 +126,18 @@ def run_tables(
     facts = {
         "seconds": time.time() - started,
         "positions at the end": _positions(config.endpoints, secrets),
-        "reasons": [*prepared.hidden, *by_keys.reasons],
+        "reasons": [*prepared.hidden, *by_keys.reasons, *_part_of(quick)],
+        **({"connections used": governor.facts()} if governor is not None else {}),
         **({"read whole": dict(by_keys.whole)} if by_keys.whole else {}),
     }
     if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:
         facts["reasons"] = ["every table of the earlier run was MATCH"]
     store.finish_run(run_id, verdict, facts)
     return run_id, verdict
+
+
+def _part_of(quick: QuickRead | None) -> list[str]:
+    return [] if quick is None else [f"{quick.words} reads a part of each table: no table is MATCH"]
 
 
 def _since(
@@ -139,11 +159,12 @@ def _rules(config: Config, engine: TaskEngine) -> Rules:
 
 
 def _open_run(
-    prepared: PreparedTables, store: ResultStore, request: VerifyRequest, engine: TaskEngine
-) -> tuple[str, set[str] | None]:
+    prepared: PreparedTables, store: ResultStore, request: VerifyRequest, engine: TaskEngine,
+    utc_before: Callable[[int], str],
+) -> tuple[str, set[str] | None]:  # fmt: skip
     """Start or resume a run; returns its id and the ids of the pairs to verify (None for all)."""
     if request.resume is not None:
-        info = tables_run(store, request.resume, prepared.digest, watch=False)
+        info = run_to_resume(store, request.resume, prepared.digest)
         refuse_other(info, prepared.digest, _OTHER)
         if info.facts.get("watch"):
             raise PlanError(f"run {info.run_id} is a watch",
@@ -159,6 +180,11 @@ def _open_run(
         earlier = proof_run(store, request.since, prepared.digest)
         refuse_other(earlier, prepared.digest, _OTHER)
         facts["since_run"] = earlier.run_id
+    if request.quick is not None:
+        quick = request.quick
+        if quick.column:
+            quick = replace(quick, moment=utc_before(parse_interval(quick.interval)))
+        facts["quick"] = encode(quick)
     if request.recheck is None:
         return _started(store, prepared, request, prepared.stored(), facts), None
     old = proof_run(store, request.recheck, prepared.digest, watches="all")
@@ -186,7 +212,16 @@ def _open_run(
 def _started(
     store: ResultStore, prepared: PreparedTables, request: VerifyRequest, plan: dict[str, Any], facts: dict[str, Any]
 ) -> str:
-    return store.start_run(request.command, prepared.digest, plan, facts, kind=StoredKind.TABLES)
+    kind = StoredKind.QUICK if request.quick is not None else StoredKind.TABLES
+    return store.start_run(request.command, prepared.digest, plan, facts, kind=kind)
+
+
+def _utc_before(config: Config, secrets: Secrets, seconds: int) -> str:
+    """Return the UTC time so many seconds ago by the clock of the source, whose rows have the times."""
+    endpoint = config.sources[0]
+    with open_session(endpoint, secrets.get(endpoint.name)) as session:
+        now = datetime.fromisoformat(str(session.query(UTC_NOW)[0][0]))
+    return (now - timedelta(seconds=seconds)).isoformat(" ", "microseconds")
 
 
 def source_still_since(prepared: PreparedTables, config: Config, secrets: Secrets) -> float | None:
@@ -230,6 +265,8 @@ def proved_runs(store: ResultStore, digest: str, current: str) -> dict[str, Proo
     found: dict[str, Proof] = {}
     for info in store.runs(RUNS_SEARCHED):
         if info.plan_hash != digest or info.run_id == current or info.finished is None:
+            continue
+        if info.kind is StoredKind.QUICK:
             continue
         for result in store.table_results(info.run_id):
             walked = result.details.get("plan_digest")

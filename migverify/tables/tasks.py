@@ -14,10 +14,12 @@ from migverify.model import (
     ChunkResult,
     KeyRange,
     Lane,
+    LiveState,
     NotCovered,
     RowDiff,
     SchemaDifference,
 )
+from migverify.tables.quick import PairPart
 
 Secrets = Mapping[str, str]
 """Endpoint name -> password. Handed to an engine apart from the tasks, so that no task text holds a secret."""
@@ -50,7 +52,7 @@ class PairPlan:
     excluded: it keeps the pair from MATCH. ``rows`` and ``bytes`` are the larger side's estimates; ``row_bytes`` its
     average row. ``immutable`` holds, for rows declared immutable, the
     conditions that leave them out on both sides and the words for them; ``immutable_in`` the run that proved them, when
-    they are left out.
+    they are left out. ``part`` is what a quick answer reads of the pair, None for all of it.
     """
 
     id: str
@@ -71,6 +73,7 @@ class PairPlan:
     blind_spots: tuple[str, ...]
     immutable: tuple[str, str, str] | None = None
     immutable_in: str = ""
+    part: PairPart | None = None
 
     @property
     def readable(self) -> bool:
@@ -99,6 +102,17 @@ def with_stamps(pair: PairPlan, stamps: Sequence[str]) -> PairPlan:
     return replace(pair, sources=sides[:-1], target_side=sides[-1])
 
 
+def by_key(pair: PairPlan) -> PairPlan:
+    """Return the pair for reads by key: a row is read whether or not the part of a quick answer has it on that side."""
+    if pair.part is None or not pair.part.conditions or pair.target_side is None:
+        return pair
+    *sources, target = (
+        replace(side, sql=replace(side.sql, where=where))
+        for side, where in zip(pair.sides, pair.part.conditions, strict=True)
+    )
+    return replace(pair, sources=tuple(sources), target_side=target)
+
+
 def read_now(pair: PairPlan) -> PairPlan:
     """Return a pair whose target is read as it is now: a snapshot holds neither a repair nor what was written since."""
     side = pair.target_side
@@ -112,7 +126,8 @@ class Rules(ReadLimits):
     """How gently and how long a worker reads; see ``limits`` in docs/configuration.md.
 
     ``still_reads`` is how many re-reads in a row, ``delay_seconds`` apart, must show the same difference before it
-    counts: 1 is enough where nobody writes. ``rounds`` more reads are granted to rows that move.
+    counts: 1 is enough where nobody writes. ``rounds`` more reads are granted to rows that move. ``governed``: each
+    task asks how many statements run on the servers.
     """
 
     chunk_rows: int = 32768
@@ -126,6 +141,7 @@ class Rules(ReadLimits):
     values: bool = False
     live: bool = False
     max_row_diffs: int | None = None
+    governed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +152,8 @@ class Task:
     ``count``: rows of side ``side`` (its place in ``pair.sides``). ``edges``: smallest and largest first key part
     over all sides. ``marks``: up to ``parts`` keys that cut ``range`` evenly. ``sums``: bucket sums of ``side``
     with ``buckets`` buckets. ``bucket_rows``: row diffs of the buckets in ``wanted``, from group ``number`` on.
-    ``confirm``: read the rows of ``diffs`` again.
+    ``confirm``: read the rows of ``diffs`` again. ``counts``: rows of both sides; where an earlier read had ``counts``,
+    again until the difference stands still.
     """
 
     kind: str
@@ -152,6 +169,7 @@ class Task:
     buckets: int = 0
     wanted: tuple[int, ...] = ()
     diffs: tuple[RowDiff, ...] = ()
+    counts: tuple[int, ...] = ()
 
     def to_text(self) -> str:
         """Return the JSON text of the task."""
@@ -165,7 +183,8 @@ class TaskOutcome:
     ``rest`` is what is left of a span's range (None: it is done), ``rows`` the chunk size to go on with, ``dense``
     whether the last chunks all differed. ``sums`` are (bucket, rows, exact, value) as texts. ``sql`` lists the
     statements used, as (side, purpose, text). ``stamps`` has the stamp of each side of the pair, ``""`` where the task
-    read none.
+    read none. ``counts`` has the rows of the source and the target, ``state`` what they show of the table.
+    ``running`` is how many statements run on the (first) source and on the target, None where that is not known.
     """
 
     kind: str
@@ -185,6 +204,9 @@ class TaskOutcome:
     sql: tuple[tuple[str, str, str], ...] = ()
     seconds: float = 0.0
     stamps: tuple[str, ...] = ()
+    counts: tuple[int, ...] = ()
+    state: LiveState = LiveState.UNCONFIRMED
+    running: tuple[int | None, ...] = ()
 
     def to_text(self) -> str:
         """Return the JSON text of the answer."""

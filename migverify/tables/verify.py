@@ -16,7 +16,9 @@ from migverify.errors import CanceledError, LoginError, MigverifyError, ReadErro
 from migverify.model import RowDiff, TableResult, Verdict
 from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
+from migverify.tables.governor import ConnectionGovernor, room
 from migverify.tables.pair_run import PairRun
+from migverify.tables.part_run import run_class
 from migverify.tables.tasks import PairPlan, Rules, Task, outcome_from_text
 
 WAITING = 2
@@ -46,6 +48,7 @@ class Controls:
     """How a run is watched and stopped. ``run_seconds`` bounds the whole run; a pause file holds new tasks back.
 
     ``source_still_since`` gives the Unix time since which nobody wrote to any source, None when that is not known.
+    ``governor`` says how many tasks may read at once; None: as many as the engine has slots.
     """
 
     on_progress: Callable[[VerifyProgress], None] = lambda _: None
@@ -54,6 +57,7 @@ class Controls:
     tables_total: int = 0
     rows_total: int = 0
     source_still_since: Callable[[], float | None] = lambda: None
+    governor: ConnectionGovernor | None = None
 
 
 def verify_tables(
@@ -116,14 +120,15 @@ class _Dispatcher:
     def _not_done(self, pairs: Iterable[PairPlan], done: dict[str, TableResult]) -> Iterator[PairPlan]:
         for pair in pairs:
             result = done.get(pair.id)
-            if result is None or result.verdict is Verdict.INCONCLUSIVE:
+            # What a quick answer found equal is INCONCLUSIVE, and needs no second look.
+            if result is None or (result.verdict is Verdict.INCONCLUSIVE and not result.details.get("answered")):
                 yield pair
             else:
                 self._finished(result)
 
     def _submit(self, waiting: Iterator[PairPlan]) -> None:
         """Hand out tasks, those of the oldest pair first; begin the next pair when nothing else is due."""
-        while len(self.under_way) < self.engine.slots + WAITING:
+        while room(self.controls.governor, self.engine.slots, WAITING, self.under_way):
             if self._out_of_time() or self._paused():
                 return
             run = next((r for r in self.active if r.ready), None)
@@ -133,7 +138,7 @@ class _Dispatcher:
                     self.all_begun = True
                     return
                 still = self.controls.source_still_since
-                run = PairRun(pair, self.rules, self.store, self.run_id, self.engine.slots, still)
+                run = run_class(pair)(pair, self.rules, self.store, self.run_id, self.engine.slots, still)
                 run.begin()
                 self.active.append(run)
                 self._retire()
@@ -176,6 +181,8 @@ class _Dispatcher:
         except MigverifyError as error:
             run.failed(task, error if isinstance(error, ReadError) else ReadError(error.message, hint=error.hint))
             return
+        if self.controls.governor is not None:
+            self.controls.governor.note(outcome, len(self.under_way) + 1)
         run.take(task, outcome)
         rows = sum(c.source.rows for c in outcome.chunks if c.source is not None)
         self.rows += rows

@@ -17,6 +17,7 @@ import pytest
 from migverify.db.session import open_session
 from migverify.errors import EndpointError, PrivilegeError
 from migverify.model import Endpoint, Verdict
+from migverify.store.open import open_store
 from migverify_lab.servers import LabServer
 from migverify_lab.session import connect
 from tests.conftest import Databases
@@ -139,6 +140,18 @@ def test_throttling_by_running_statements_needs_a_grant_on_tidb_and_says_so(user
         assert "lacks PROCESS" in end.reasons
         users.grant("PROCESS ON *.*")
     assert verify(config).verdict is Verdict.MATCH
+
+
+def test_a_governed_run_needs_no_grant_and_says_what_it_could_not_see(users: Users, tmp_path: Path) -> None:
+    users.grant("SELECT ON {db}.*")
+    end = verify(users.config(tmp_path, limits={"latency_factor": 2}))
+    assert end.verdict is Verdict.MATCH
+    store = open_store(f"sqlite:///{tmp_path / 'runs.db'}")
+    used = store.load_run(end.run_id).facts["connections used"]
+    store.close()
+    seen = {"seconds a row", "running statements of the source", "running statements of the target"}
+    assert set(used["signals"]) == seen - ({"running statements of the target"} if users.side == "target" else set())
+    assert 1 <= used["most"] <= used["limit"]
 
 
 def documented(side: str) -> list[str]:

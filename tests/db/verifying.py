@@ -19,6 +19,7 @@ from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables.engine import LocalTaskEngine
 from migverify.tables.prepare import prepare
+from migverify.tables.quick import QuickRead
 from migverify.tables.run import VerifyRequest, run_tables
 from migverify.tables.verify import VerifyProgress
 from migverify_lab.servers import LabServer, LabServers
@@ -66,7 +67,7 @@ class Ending:
 def verify(
     config: Path, *, resume: str | None = None, recheck: str | None = None, since: str | None = None,
     on_start: Callable[[str], None] = lambda _: None, on_progress: Callable[[VerifyProgress], None] = lambda _: None,
-    slots: int = 2,
+    slots: int = 2, quick: QuickRead | None = None,
 ) -> Ending:  # fmt: skip
     """Run the local engine in this process."""
     loaded = load_config(config)
@@ -75,8 +76,9 @@ def verify(
     try:
         prepared = prepare(loaded, {})
         run_id, verdict = run_tables(
-            prepared, loaded, {}, engine, store, VerifyRequest("verify", resume, recheck, since), on_progress, on_start
-        )
+            prepared, loaded, {}, engine, store, VerifyRequest("verify", resume, recheck, since, quick=quick),
+            on_progress, on_start,
+        )  # fmt: skip
         return ending(store, run_id, verdict)
     finally:
         engine.close()
