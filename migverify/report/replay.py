@@ -16,6 +16,7 @@ from migverify.report.run_facts import RunFacts, run_facts
 from migverify.store.results import ResultStore
 from migverify.workload.forecast.model import LoadForecast
 from migverify.workload.forecast.store import load_forecast
+from migverify.workload.plans.choose import has_plan
 from migverify.workload.plans.store import StoredPlans, not_asked, stored_plans
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.render import masked
@@ -78,6 +79,11 @@ class ReplayFacts:
     forecast: LoadForecast | None = None
     plans: tuple[StoredPlans, ...] = ()
     plans_unknown: str = ""
+
+    @property
+    def with_plan(self) -> int:
+        """How many digests have a plan, by their texts; those that are not listed count as such."""
+        return sum(has_plan(one.tally.text) for one in self.digests) + self.held - len(self.digests)
 
 
 def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, listed: int = LISTED) -> ReplayFacts:

@@ -141,7 +141,7 @@ def _sections(data: ReplayFacts) -> Iterator[Section]:
     if load is not None:
         yield load
     if data.plans:
-        yield plans_section(data.plans)
+        yield plans_section(data.plans, data.with_plan)
     nothing_known = (Fact("covered", "nothing is recorded"),)
     yield Section("Coverage and noise", (FactList(tuple(_coverage(data)) or nothing_known),), id="coverage")
 

@@ -160,6 +160,29 @@ def test_a_digest_that_is_slower_shows_its_plans_beside(store: ResultStore) -> N
         assert SECRET in render(shown, form)
 
 
+def test_a_report_says_how_many_digests_were_explained(store: ResultStore) -> None:
+    """That none hurts is said of those that were explained alone."""
+    tally, fine = slower(), answer([column("id", INT)], [(b"1",)])
+    tally.add(judged("SELECT id FROM u", fine, fine))
+    tally.add(judged("SET NAMES utf8mb4", answer([], []), answer([], [])))
+    run = written(store, tally)
+    digests = [one.tally.digest for one in read_digests(store, run) if " FROM `t`" in one.tally.text.upper().replace("T`", "t`")]
+    (slow,) = digests
+
+    def keep(digest: str, *found: PlanFinding) -> str:
+        plans = DigestPlans(digest, "SELECT", "shop", ("t",), 200, 1.0)
+        add_plans(store, run, JudgedPlans(plans, found), PlanRecord(digest, "8.5.0"))
+        return render(report(store, run), Format.TEXT)
+
+    text = keep(slow)
+    assert "1 of 2 digests were explained; none of these hurts. All: --plans" in text
+    assert "No plan hurts or changed" not in text
+    scan = PlanFinding(Harm.FULL_SCAN, "u", "the target reads whole table u")
+    text = keep(next(one.tally.digest for one in read_digests(store, run) if one.tally.text.endswith("`u`")), scan)
+    assert "2 of 2 digests were explained; 1 of these hurt." in text
+    assert "All: --plans" not in text
+
+
 def test_each_form_says_the_verdict_and_names_the_digests(store: ResultStore) -> None:
     data = report(store, written(store, tally_of()), values=True)
     text = render(data, Format.TEXT)
