@@ -109,7 +109,8 @@ def replay(
     plans: Annotated[
         bool | None,
         typer.Option(
-            "--plans/--no-plans", help="Judge the plans of all digests, or of none; default: of those that are slower or busy."
+            "--plans/--no-plans",
+            help="Judge the plans of all digests, or of none; default: of those that are slower or busy.",
         ),
     ] = None,
     rates: Annotated[

@@ -94,13 +94,9 @@ def plans_section(digests: Sequence[StoredPlans], of: int | None = None) -> Sect
         How many digests have a plan, where some may not be explained; None: all were.
     """
     shown = [one for one in digests if one.state is not PlanState.FINE or one.changed]
-    if of is None:
-        notes = () if shown else ("No plan hurts or changed.",)
-    else:
-        notes = (_explained(digests, of),)
-    return Section(
-        "Plans", (*(Lines((note,), style="note") for note in notes), *map(_detail, shown)), id="plans"
-    )
+    complete = () if shown else ("No plan hurts or changed.",)
+    notes = complete if of is None else (_explained(digests, of),)
+    return Section("Plans", (*(Lines((note,), style="note") for note in notes), *map(_detail, shown)), id="plans")
 
 
 def _explained(digests: Sequence[StoredPlans], of: int) -> str:
@@ -109,7 +105,9 @@ def _explained(digests: Sequence[StoredPlans], of: int) -> str:
     bad = {PlanState.HURTS: "of these hurt", PlanState.UNKNOWN: "of these not known"}
     found = ", ".join(f"{counts[state]:,} {words}" for state, words in bad.items() if counts[state])
     more = " All: --plans" if len(digests) < of else ""
-    return f"{len(digests):,} of {max(of, len(digests)):,} digests were explained; {found or 'none of these hurts'}.{more}"
+    return (
+        f"{len(digests):,} of {max(of, len(digests)):,} digests were explained; {found or 'none of these hurts'}.{more}"
+    )
 
 
 def plans_as_json(one: StoredPlans) -> dict[str, Any]:
@@ -126,7 +124,9 @@ def plan_in_words(one: StoredPlans) -> str:
 
 
 def _row(one: StoredPlans) -> Row:
-    found = ", ".join(finding.harm for finding in one.findings) or ("changed" if one.changed else "refused" if one.refused else "")
+    found = ", ".join(finding.harm for finding in one.findings) or (
+        "changed" if one.changed else "refused" if one.refused else ""
+    )
     return (
         badge(VERDICTS[one.state], one.state.value), found, TableCell(one.text, code=True, link=_anchor(one)),
         f"{one.calls:,}", "" if one.seconds is None else f"{one.seconds:,.3f}",

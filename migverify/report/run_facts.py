@@ -65,12 +65,13 @@ class RunFacts:
         return self.verdict.exit_code
 
     def cards(self, *more: Fact) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
-        """Return what is beside the verdict: the run, then its endpoints; a kind of run without a fact leaves it out."""
+        """Return what is beside the verdict: the run, then its endpoints; facts that it does not have are left out."""
         engine = (Fact("engine", self.engine),) if self.engine != NOT_RECORDED else ()
         plan = (Fact("plan", self.plan_hash),) if self.plan_hash else ()
         own = (
             Fact("run", self.run_id), Fact("command", self.command or NOT_RECORDED), Fact("started", utc(self.started)),
-            Fact("seconds", seconds_text(self.seconds)), *engine, *more, *plan, Fact("exit code", str(int(self.exit_code))),
+            Fact("seconds", seconds_text(self.seconds)), *engine, *more, *plan,
+            Fact("exit code", str(int(self.exit_code))),
         )  # fmt: skip
         return (("run", own), *((endpoint.name, endpoint.brief) for endpoint in self.endpoints))
 

@@ -1,7 +1,7 @@
 """Why plans cannot be judged, and where nothing depends on what is missing.
 
-Statistics decide which plan a table gets, except where it is certain without: a lookup of one row by a unique key, and a
-table so small that no plan over it is a finding.
+Statistics decide which plan a table gets, except where it is certain without: a lookup of one row by a unique key, and
+a table so small that no plan over it is a finding.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ class JudgedPlans:
 
     ``doubts`` are reasons why its plans cannot be judged, each with what to do; findings hold all the same.
     ``changed`` says that its plan is another one than an earlier run saw, which alone is no harm. ``trials`` are what
-    remedies brought on a clone. ``guesses`` are those of the doubts that are about statistics of the target. ``refused``
-    says that there is nothing to judge, as production refused the statement already.
+    remedies brought on a clone. ``guesses`` are those of the doubts that are about statistics of the target.
+    ``refused`` says that there is nothing to judge, as production refused the statement already.
     """
 
     plans: DigestPlans

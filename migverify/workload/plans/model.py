@@ -127,8 +127,8 @@ class PlanAnswer:
 class SamplePlans:
     """Both sides' plans of one call of a digest.
 
-    ``origin`` is where the capture has it, ``captured_errno`` the error that it got there: 0 for none, None where that is
-    not known.
+    ``origin`` is where the capture has it, ``captured_errno`` the error that it got there: 0 for none, None where that
+    is not known.
     """
 
     origin: str

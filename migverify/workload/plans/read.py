@@ -33,7 +33,7 @@ _SKIPS = "skip prepared plan-cache: "
 _LOADING_SECONDS = 0.3
 
 
-class _Refused(ReadError):
+class _RefusedError(ReadError):
     """A server refused a statement; ``errno`` is the number of its error."""
 
     def __init__(self, message: str, *, hint: str = "", errno: int = 0) -> None:
@@ -72,7 +72,7 @@ class Explainer:
                 prepared = wire.flavor is Flavor.TIDB and call.parameters is not None
                 plans[side] = PlanAnswer(plan, uncached=self._uncached(wire, call) if prepared else "")
             except MigverifyError as error:
-                errno = error.errno if isinstance(error, _Refused) else 0
+                errno = error.errno if isinstance(error, _RefusedError) else 0
                 plans[side] = PlanAnswer(reason=str(error), errno=errno)
         return SamplePlans(call.origin, text, plans, call.captured.errno)
 
@@ -122,7 +122,7 @@ class Explainer:
             wire.close()
             raise ReadError(answer.unanswered)
         if not answer.ok:
-            raise _Refused(f"{answer.errno} {answer.message}", errno=answer.errno)
+            raise _RefusedError(f"{answer.errno} {answer.message}", errno=answer.errno)
         if not answer.rows or answer.rows[0][0] is None:
             raise ReadError("EXPLAIN gave no row")
         return answer.rows[0][0].decode("utf-8", "replace")

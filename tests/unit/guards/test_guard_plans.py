@@ -35,7 +35,9 @@ def test_only_plans_that_are_known_and_no_worse_pass(digests: tuple[DigestDrift,
 
 def test_what_is_not_known_has_advice_of_its_own() -> None:
     """A binding holds a plan; it does not help where there is none."""
-    denied = replace(NEW, unknown="no plan of the target: 1142 INSERT command denied", todo=write_remedy("INSERT command denied"))
+    denied = replace(
+        NEW, unknown="no plan of the target: 1142 INSERT command denied", todo=write_remedy("INSERT command denied")
+    )
     first, second = asked(NEW, replace(denied, digest="e" * 64)).ask().answers[1:]
     assert "CREATE GLOBAL BINDING" not in first.todo + second.todo
     assert "migverify workload plans" in first.todo

@@ -301,7 +301,7 @@ POINT = QueryPlan((access(AccessPath.POINT, 1, "PRIMARY"),))
 @pytest.mark.parametrize(
     ("source", "target", "state"),
     [(POINT, POINT, PlanState.FINE),
-     (QueryPlan((access(AccessPath.RANGE, 1, "PRIMARY"),)), POINT, PlanState.FINE),  # MySQL says so of UPDATE and DELETE
+     (QueryPlan((access(AccessPath.RANGE, 1, "PRIMARY"),)), POINT, PlanState.FINE),  # MySQL, UPDATE
      (POINT, QueryPlan((access(AccessPath.POINT, 9, "PRIMARY"),)), PlanState.UNKNOWN),
      (POINT, QueryPlan((access(AccessPath.LOOKUP, 1, "by_code"),)), PlanState.UNKNOWN),
      (LOOKUP, POINT, PlanState.UNKNOWN)],
@@ -333,7 +333,8 @@ def catalogs(**target: IndexDef) -> TargetTables:
         (b"SELECT id FROM orders o WHERE code = 'a' ORDER BY id LIMIT 1", catalogs(), False),
         (b"SELECT id FROM orders o WHERE code = 'a'",
          catalogs(other=IndexDef("by", False, (None,), (None,), expressions=("lower(`code`)",))), False),
-        (b"SELECT id FROM orders o WHERE code = 'a'", replace(catalogs(), source_rows={("shop", "orders"): 700}), False),
+        (b"SELECT id FROM orders o WHERE code = 'a'",
+         replace(catalogs(), source_rows={("shop", "orders"): 700}), False),
         (b"SELECT id FROM orders o WHERE code = 'a'", replace(catalogs(), source_rows={}), False),
         (b"SELECT id FROM (", catalogs(), False),
     ],
