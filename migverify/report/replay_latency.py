@@ -73,7 +73,7 @@ def latency_blocks(data: ReplayFacts) -> Iterator[Block]:
     if data.plans_unknown:
         yield Lines((f"plans were not asked: {data.plans_unknown}",))
     yield Lines(
-        (*lines, *more) or none, f"slower on the target for certain, by service time: {amount(len(slower), 'digest')}"
+        (*lines, *more) or none, f"slower on the target for certain: {amount(len(slower), 'digest')}"
     )
     yield _latency_table(data)
 
