@@ -72,9 +72,7 @@ def latency_blocks(data: ReplayFacts) -> Iterator[Block]:
     none = ("None, by intervals that do not touch and a lower limit.",)
     if data.plans_unknown:
         yield Lines((f"plans were not asked: {data.plans_unknown}",))
-    yield Lines(
-        (*lines, *more) or none, f"slower on the target for certain: {amount(len(slower), 'digest')}"
-    )
+    yield Lines((*lines, *more) or none, f"slower on the target for certain: {amount(len(slower), 'digest')}")
     yield _latency_table(data)
 
 
