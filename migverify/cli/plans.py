@@ -120,16 +120,20 @@ class CapturePlans:
 
     def _compared(self, plans_now: DigestPlans, record: PlanRecord) -> DigestDrift:
         from migverify.guards.plans import DigestDrift
+        from migverify.workload.plans.doubts import refused_as_captured, write_remedy
         from migverify.workload.plans.drift import drift, not_compared
         from migverify.workload.plans.judge import PlanLimits
 
         before = self.records.get(record.digest)
         change = None if before is None else drift(before, record)
+        unknown = not_compared(before, plans_now)
         one = DigestDrift(
-            record.digest, plans_now.text, plans_now.calls, "; ".join(sorted(record.shapes)),
-            not_compared(before, plans_now),
+            record.digest, plans_now.text, plans_now.calls,
+            refused_as_captured(plans_now) or "; ".join(sorted(record.shapes)), unknown, todo=write_remedy(unknown),
         )  # fmt: skip
         if change is None:
             return one
+        if change.guesses:
+            return replace(one, unknown=f"the plan of the baseline could not be judged: {change}", todo="")
         is_worse = PlanLimits().are_passed_by(change)
         return replace(one, change=str(change), is_worse=is_worse, before=change.before, now=change.now)

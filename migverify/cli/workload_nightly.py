@@ -102,7 +102,7 @@ def _replay_all(
             result = replay(folder, setup.sides, setup.options, jobs=setup.workload.jobs)
             verdict = conclude(setup, store, run_id, result)
             if not result.stopped:
-                plans_of_replay(setup, store, run_id, folder, verdict.slower, quiet=True)
+                plans_of_replay(setup, store, run_id, folder, result, verdict.slower, quiet=True)
         except UsageError as error:  # of this capture: the others may be whole
             say_error(error)
             failed.append({"capture": str(capture.path), "reason": error.message})

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from migverify.cli.workload_replay_setup import ReplaySetup
     from migverify.store.results import ResultStore
     from migverify.workload.plans.clone_change import TrialClone
+    from migverify.workload.replay.run import ReplayResult
     from migverify.workload.replay.runfile import RunFile
 
 SamplesOption = Annotated[int, typer.Option(min=1, max=100, help="Calls of each digest that are explained.")]
@@ -111,7 +112,7 @@ def plans(
         )  # fmt: skip
         with planned_capture(setup, capture, digest or ()) as run:
             found = record_plans(run, setup.sides, opened, run_id, options, line)
-        line.clear()
+        line.finish()
         verdict = plans_verdict(found)
         finish_plans(opened, run_id, verdict, tuple(reasons(found)), time.monotonic() - began, digests=len(found))
         data = completed_report(read_report(opened, run_id))
@@ -164,8 +165,8 @@ def open_clone(setup: ReplaySetup, stack: ExitStack) -> TrialClone:
 
 
 def plans_of_replay(
-    setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path, slower: Set[str], wanted: bool | None = None, *,
-    quiet: bool,
+    setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path, result: ReplayResult, slower: Set[str],
+    wanted: bool | None = None, *, quiet: bool,
 ) -> None:  # fmt: skip
     """Ask for the plans of a replay's digests, and keep them with its run; why it could not be done is kept as well.
 
@@ -174,21 +175,23 @@ def plans_of_replay(
     Parameters
     ----------
     wanted
-        Those of all digests, or of none; None: of those that are ``slower``.
+        Those of all digests, or of none; None: of those that are ``slower``, and of those with the most busy time.
     """
-    if wanted is False or not (wanted or slower) or len(setup.sides.endpoints) < 2:
+    if wanted is False or len(setup.sides.endpoints) < 2:
         return
+    from migverify.workload.plans.choose import busiest
     from migverify.workload.plans.run import PlanOptions, record_plans
     from migverify.workload.plans.store import note_not_asked
     from migverify.workload.replay.runfile import RunFile
 
     version = str(store.load_run(run_id).facts["endpoints"]["target"]["version"])
-    digests = None if wanted else slower
+    digests = None if wanted else slower | busiest(result.tally)
     options = PlanOptions(version, writes=setup.leave.writes, digests=digests, seconds=setup.workload.query_seconds)
     line = PlansLine(quiet=quiet)
     try:
         with RunFile(folder) as run:
             record_plans(run, setup.sides, store, run_id, options, line)
+        line.finish()
     except (EndpointError, ReadError) as error:
         note_not_asked(store, run_id, error.line)
         say(f"plans were not asked: {error.line}")
@@ -197,9 +200,23 @@ def plans_of_replay(
 
 
 class PlansLine(LiveLine):
-    """Shows how many digests were explained."""
+    """Shows how many digests were explained; the last number is shown in a log too."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        super().__init__(quiet=quiet)
+        self._unsaid = ""
+        self._said = False
 
     def __call__(self, text: str) -> None:
         """Take one event."""
+        self._unsaid = text
         if self._due():
             self._tell(text)
+            self._said, self._unsaid = True, ""
+
+    def finish(self) -> None:
+        """Say what came last where a log has an earlier number as its last line."""
+        if self._said and self._unsaid and not self._live:
+            self._tell(self._unsaid)
+        self._unsaid = ""
+        self.clear()

@@ -109,7 +109,8 @@ def replay(
     plans: Annotated[
         bool | None,
         typer.Option(
-            "--plans/--no-plans", help="Judge the plans of all digests, or of none; default: of those that are slower."
+            "--plans/--no-plans",
+            help="Judge the plans of all digests, or of none; default: of those that are slower or busy.",
         ),
     ] = None,
     rates: Annotated[
@@ -227,7 +228,7 @@ def _run(
             line.clear()
         found = conclude(setup, opened, run_id, result, [step.trace for step in steps])
         if not result.stopped:
-            plans_of_replay(setup, opened, run_id, folder, found.slower, plans, quiet=quiet or as_json)
+            plans_of_replay(setup, opened, run_id, folder, result, found.slower, plans, quiet=quiet or as_json)
         if setup.options.record:
             files = " ".join(histories(setup, opened, run_id, folder))
             files += "" if setup.config.path == DEFAULT_CONFIG else f" --config {shlex.quote(str(setup.config.path))}"

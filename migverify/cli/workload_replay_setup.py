@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -239,16 +239,24 @@ def conclude(
     ``steps`` are further loads.
     """
     from migverify.workload.catalogue.load import load
-    from migverify.workload.forecast.levels import judge_headroom
+    from migverify.workload.forecast.levels import judge_headroom, latency_alone
+    from migverify.workload.forecast.steps import trace_of
     from migverify.workload.forecast.store import write_forecast
     from migverify.workload.probe_store import probed_here
     from migverify.workload.replay.run import run_facts
+    from migverify.workload.replay.runfile import RunFile
     from migverify.workload.replay.slo import judge_level
     from migverify.workload.replay.store import write_replay
     from migverify.workload.replay.verdict import CatalogueLabels, MatchRequirements, verdict
+    from migverify.workload.replay.waits import LEAST_LAG, waits
 
-    forecast = _forecast(setup, result, steps)
-    levels = [judge_level(name, level, result.measured(level)) for name, level in setup.levels.items()]
+    trace = trace_of(result.plan.folder, setup.options.pace, result)
+    forecast = _forecast(setup, result, [trace, *steps])
+    texts = {digest: one.text for digest, one in result.tally.digests.items()}
+    levels = [
+        judge_level(name, level, replace(result.measured(level), alone=latency_alone(trace, level, texts)))
+        for name, level in setup.levels.items()
+    ]
     levels += judge_headroom(forecast)
     addresses = {side.value: f"{one.host}:{one.port}" for side, one in setup.sides.endpoints.items()}
     found = verdict(
@@ -261,20 +269,21 @@ def conclude(
         "slo": [asdict(level) for level in levels], "pace": str(setup.options.pace),
         "captures": [result.plan.capture], "run": run_facts(result),
     }  # fmt: skip
+    if result.open_loop and result.attempts == 1 and result.counters.lag_most >= LEAST_LAG:
+        with RunFile(result.plan.folder) as run:
+            facts["waits"] = waits(run, setup.options.pace)
     write_forecast(store, run_id, forecast)
     write_replay(store, run_id, result.tally, found, facts=facts, seconds=result.seconds)
     store.finish_run(run_id, found.verdict, {"seconds": result.seconds, "reasons": list(found.reasons)})
     return found
 
 
-def _forecast(setup: ReplaySetup, result: ReplayResult, steps: Sequence[CallTrace]) -> LoadForecast:
+def _forecast(setup: ReplaySetup, result: ReplayResult, traces: Sequence[CallTrace]) -> LoadForecast:
     from migverify.workload.forecast.make import ForecastOptions, forecast
-    from migverify.workload.forecast.steps import trace_of
 
     plan, workload = result.plan, setup.workload
     options = ForecastOptions(setup.levels, workload.forecast_seconds, workload.target_parallelism)
     texts = {digest: one.text for digest, one in result.tally.digests.items()}
-    traces = [trace_of(plan.folder, setup.options.pace, result), *steps]
     return forecast(traces, (plan.span - plan.idle) / 1e6, texts, options)
 
 

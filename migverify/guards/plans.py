@@ -10,6 +10,7 @@ from migverify.guards.model import CheckResult, GuardQuestion, GuardResult, answ
 
 NAME = "plans"
 _TEXT = 160
+_NEW_BASELINE = "Keep a baseline in which its plan is known: migverify workload plans CAPTURE."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class DigestDrift:
         The new plan reads many more rows.
     before, now
         Rows read, as estimated: of the baseline's plans, and of the new ones.
+    todo
+        What to do where it cannot be compared; empty: what holds for all of these.
     """
 
     digest: str
@@ -42,6 +45,7 @@ class DigestDrift:
     is_worse: bool = False
     before: float = 0.0
     now: float = 0.0
+    todo: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,7 @@ def plans(drifts: PlanDrifts) -> Iterator[CheckResult]:
             make = failed if one.is_worse else warned
             yield make(f"{one.change} [{text}]", subject=subject, numbers=numbers)
         elif one.unknown:
-            yield unknown(f"{one.unknown} [{text}]", subject=subject, numbers=numbers)
+            yield unknown(f"{one.unknown} [{text}]", one.todo or _NEW_BASELINE, subject=subject, numbers=numbers)
         else:
             yield passed(f"{one.plan} [{text}]", subject=subject, numbers=numbers)
 

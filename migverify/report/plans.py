@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -85,11 +85,28 @@ def _sections(digests: list[StoredPlans]) -> Iterator[Section]:
     yield plans_section(digests)
 
 
-def plans_section(digests: Iterable[StoredPlans]) -> Section:
-    """Return what is known of the plans that hurt, changed or cannot be judged."""
+def plans_section(digests: Sequence[StoredPlans], of: int | None = None) -> Section:
+    """Return what is known of the plans that hurt, changed or cannot be judged.
+
+    Parameters
+    ----------
+    of
+        How many digests have a plan, where some may not be explained; None: all were.
+    """
     shown = [one for one in digests if one.state is not PlanState.FINE or one.changed]
-    return Section(
-        "Plans", tuple(map(_detail, shown)) or (Lines(("No plan hurts or changed.",), style="note"),), id="plans"
+    complete = () if shown else ("No plan hurts or changed.",)
+    notes = complete if of is None else (_explained(digests, of),)
+    return Section("Plans", (*(Lines((note,), style="note") for note in notes), *map(_detail, shown)), id="plans")
+
+
+def _explained(digests: Sequence[StoredPlans], of: int) -> str:
+    """Return how many digests were explained, what was found, and how to have the others."""
+    counts = {state: sum(one.state is state for one in digests) for state in _ORDER}
+    bad = {PlanState.HURTS: "of these hurt", PlanState.UNKNOWN: "of these not known"}
+    found = ", ".join(f"{counts[state]:,} {words}" for state, words in bad.items() if counts[state])
+    more = " All: --plans" if len(digests) < of else ""
+    return (
+        f"{len(digests):,} of {max(of, len(digests)):,} digests were explained; {found or 'none of these hurts'}.{more}"
     )
 
 
@@ -101,11 +118,15 @@ def plans_as_json(one: StoredPlans) -> dict[str, Any]:
 def plan_in_words(one: StoredPlans) -> str:
     """Return what hurts about a digest's plans, or that nothing does, in a line."""
     found = [f"{finding.harm}: {finding.reason}" for finding in one.findings]
+    if one.refused:
+        return one.refused
     return "; ".join([*found, *(f"not known: {doubt}" for doubt in one.doubts)]) or "reads no more than the source's"
 
 
 def _row(one: StoredPlans) -> Row:
-    found = ", ".join(finding.harm for finding in one.findings) or ("changed" if one.changed else "")
+    found = ", ".join(finding.harm for finding in one.findings) or (
+        "changed" if one.changed else "refused" if one.refused else ""
+    )
     return (
         badge(VERDICTS[one.state], one.state.value), found, TableCell(one.text, code=True, link=_anchor(one)),
         f"{one.calls:,}", "" if one.seconds is None else f"{one.seconds:,.3f}",

@@ -7,7 +7,7 @@ an answer its outcome without the server's words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from migverify.model import RunInfo, Verdict
@@ -16,6 +16,7 @@ from migverify.report.run_facts import RunFacts, run_facts
 from migverify.store.results import ResultStore
 from migverify.workload.forecast.model import LoadForecast
 from migverify.workload.forecast.store import load_forecast
+from migverify.workload.plans.choose import has_plan
 from migverify.workload.plans.store import StoredPlans, not_asked, stored_plans
 from migverify.workload.replay.latency import Histogram
 from migverify.workload.replay.render import masked
@@ -62,6 +63,8 @@ class DigestReport:
 class ReplayFacts:
     """A replay as it was read. ``digests`` are the most severe ones; ``held`` is how many the store holds.
 
+    ``latencies`` count from when a statement was due, ``services`` from when it was sent; ``waits`` tell what
+    statements that began late waited for. Runs of earlier versions have neither of the two.
     ``plans`` are those of the digests that were explained, ``plans_unknown`` is why others were not.
     """
 
@@ -76,8 +79,15 @@ class ReplayFacts:
     trend: Mapping[str, Any]
     facts: tuple[Fact, ...]
     forecast: LoadForecast | None = None
+    services: Mapping[str, Histogram] = field(default_factory=dict)
+    waits: tuple[str, ...] = ()
     plans: tuple[StoredPlans, ...] = ()
     plans_unknown: str = ""
+
+    @property
+    def with_plan(self) -> int:
+        """How many digests have a plan, by their texts; those that are not listed count as such."""
+        return sum(has_plan(one.tally.text) for one in self.digests) + self.held - len(self.digests)
 
 
 def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, listed: int = LISTED) -> ReplayFacts:
@@ -105,7 +115,9 @@ def read_replay(store: ResultStore, info: RunInfo, options: ReportOptions, liste
         Fact(name, str(whole[name])) for name in ("pace", "captures", "options") if whole.get(name)
     )  # fmt: skip
     latencies = {} if whole is None else {n: Histogram.from_json(body) for n, body in whole["latencies"].items()}
+    services = {} if whole is None else {n: Histogram.from_json(b) for n, b in whole.get("services", {}).items()}
     return ReplayFacts(
+        services=services, waits=() if whole is None else tuple(map(str, whole.get("waits", ()))),
         run=replace(run, verdict=verdict, reasons=reasons),
         coverage=_coverage(whole), slo=() if whole is None else tuple(whole.get("slo", ())),
         weights=weights, digests=digests, held=sum(weights.values()), latencies=latencies,

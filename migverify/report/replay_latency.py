@@ -18,6 +18,10 @@ from migverify.workload.replay.tally import DigestTally
 WHOLE_QUANTILES = (0.5, 0.95, 0.99, 0.999)
 _SLOWER = 50
 _TIMED, _TEXT_TIMED = 100, 20
+_MEASURES = (
+    ("source", "source"), ("source", "source_service"), ("target", "target"), ("target", "target_service"),
+)  # fmt: skip
+"""Sides, and the names of their latencies in a tally."""
 
 
 def milliseconds(value: int | None) -> str:
@@ -32,15 +36,16 @@ def quantiles(found: Histogram) -> str:
 
 
 def latency_lines(tally: DigestTally) -> Iterator[str]:
-    """Yield the quantiles of both sides with their intervals."""
-    for side in ("source", "target"):
-        estimates = [quantile_estimate(tally.latencies[side], share, CONFIDENCE) for share in QUANTILES]
+    """Yield the quantiles of both sides with their intervals: from when a call was due, and from when it was sent."""
+    for side, name in _MEASURES:
+        estimates = [quantile_estimate(tally.latencies[name], share, CONFIDENCE) for share in QUANTILES]
         if all(estimates):
             parts = [
                 f"p{share * 100:g} {milliseconds(one.value)} ({_interval(one)})"
                 for share, one in zip(QUANTILES, estimates, strict=True) if one is not None
             ]  # fmt: skip
-            yield f"latency on the {side}: {', '.join(parts)}"
+            what = "latency" if name == side else "service time"
+            yield f"{what} on the {side}: {', '.join(parts)}"
 
 
 def latency_blocks(data: ReplayFacts) -> Iterator[Block]:
@@ -52,7 +57,9 @@ def latency_blocks(data: ReplayFacts) -> Iterator[Block]:
     )
     yield Chart(drawing, note=note) if drawing else Lines(("No statement was timed.",), style="note")
     sides = [Fact(side, quantiles(found)) for side, found in data.latencies.items() if found.count]
+    sides += [Fact(f"service time, {side}", quantiles(found)) for side, found in data.services.items() if found.count]
     sides += [Fact("behind the pace", quantiles(data.lag))] if data.lag.count else []
+    sides += [Fact("waited for", wait) for wait in data.waits]
     yield FactList(tuple(sides))
     slower = [one for one in data.digests if one.shifts]
     slower.sort(key=lambda one: -max(int(shift["slower_by_at_least"]) for shift in one.shifts))
@@ -75,15 +82,17 @@ def _latency_table(data: ReplayFacts) -> Table:
     timed.sort(key=lambda one: -one.tally.latencies["target_service"].total)
     columns = (
         TableColumn("Statement"), TableColumn("Side"), TableColumn("Calls", number=True),
-        *(TableColumn(f"p{share * 100:g}", number=True) for share in QUANTILES),
+        *(TableColumn(f"{prefix}p{share * 100:g}", number=True) for prefix in ("", "service ") for share in QUANTILES),
     )  # fmt: skip
     rows = tuple(
         (TableCell(one.text, code=True) if side == "source" or not one.tally.latencies["source"].count else "", side,
-         f"{one.tally.latencies[side].count:,}", *(_quantile_cell(one.tally, side, share) for share in QUANTILES))
+         f"{one.tally.latencies[side].count:,}",
+         *(_quantile_cell(one.tally, name, share) for name in (side, f"{side}_service") for share in QUANTILES))
         for one in timed[:_TIMED] for side in ("source", "target") if one.tally.latencies[side].count
     )  # fmt: skip
     note = (
         f"Of {amount(len(timed), 'digest')}, those that kept the target busy the longest; each with its 95 % interval."
+        " Latency counts from when a statement was due, service time from when it was sent."
     )
     return Table(columns, rows, "Latency of digests", note, style="digests", named=0, text_rows=_TEXT_TIMED)
 
@@ -115,11 +124,12 @@ def _shift(shift: Mapping[str, Any]) -> str:
     )
 
 
-def quantile_estimates(tally: DigestTally) -> dict[str, Any]:
-    """Return the quantiles of both sides with their intervals, microseconds."""
+def quantile_estimates(tally: DigestTally, suffix: str = "") -> dict[str, Any]:
+    """Return the quantiles of both sides with their intervals, microseconds; ``_service``: those of service times."""
     return {
         side: {
-            f"p{share * 100:g}": None if (one := quantile_estimate(tally.latencies[side], share, CONFIDENCE)) is None
+            f"p{share * 100:g}": None
+            if (one := quantile_estimate(tally.latencies[side + suffix], share, CONFIDENCE)) is None
             else one.as_json()
             for share in QUANTILES
         }

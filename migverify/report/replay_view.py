@@ -141,7 +141,7 @@ def _sections(data: ReplayFacts) -> Iterator[Section]:
     if load is not None:
         yield load
     if data.plans:
-        yield plans_section(data.plans)
+        yield plans_section(data.plans, data.with_plan)
     nothing_known = (Fact("covered", "nothing is recorded"),)
     yield Section("Coverage and noise", (FactList(tuple(_coverage(data)) or nothing_known),), id="coverage")
 
@@ -276,6 +276,8 @@ def _as_json(data: ReplayFacts) -> dict[str, Any]:
         "reasons": list(run.reasons), "seconds": run.seconds, "coverage": dict(data.coverage),
         "service_levels": [dict(one) for one in data.slo], "weights": dict(data.weights),
         "latency": {side: _figures(found) for side, found in data.latencies.items()}, "lag": _figures(data.lag),
+        **({"service_time": {side: _figures(found) for side, found in data.services.items()}} if data.services else {}),
+        **({"waits": list(data.waits)} if data.waits else {}),
         **({} if data.forecast is None else {"forecast": data.forecast.as_json()}),
         "trend": dict(data.trend), "digests_shown": len(data.digests), "digests_held": data.held,
         "digests": [_digest_as_json(one) for one in data.digests],
@@ -299,7 +301,8 @@ def _digest_as_json(one: DigestReport) -> dict[str, Any]:
         **body, "count": one.tally.count, "verdict": str(one.verdict), "weight": one.weight,
         "reasons_of_verdict": list(one.reasons), "findings": [dict(found) for found in one.findings],
         "latency_shifts": [dict(found) for found in one.shifts],
-        "latency_quantiles": quantile_estimates(one.tally), "new_since": one.new, "examples": examples,
+        "latency_quantiles": quantile_estimates(one.tally),
+        "service_quantiles": quantile_estimates(one.tally, "_service"), "new_since": one.new, "examples": examples,
         **({} if one.plans is None else {"plans": plans_as_json(one.plans)}),
     }  # fmt: skip
 

@@ -65,11 +65,12 @@ class RunFacts:
         return self.verdict.exit_code
 
     def cards(self, *more: Fact) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
-        """Return what is beside the verdict: the run, then its endpoints."""
+        """Return what is beside the verdict: the run, then its endpoints; facts that it does not have are left out."""
         engine = (Fact("engine", self.engine),) if self.engine != NOT_RECORDED else ()
+        plan = (Fact("plan", self.plan_hash),) if self.plan_hash else ()
         own = (
             Fact("run", self.run_id), Fact("command", self.command or NOT_RECORDED), Fact("started", utc(self.started)),
-            Fact("seconds", seconds_text(self.seconds)), *engine, *more, Fact("plan", self.plan_hash or NOT_RECORDED),
+            Fact("seconds", seconds_text(self.seconds)), *engine, *more, *plan,
             Fact("exit code", str(int(self.exit_code))),
         )  # fmt: skip
         return (("run", own), *((endpoint.name, endpoint.brief) for endpoint in self.endpoints))
@@ -175,7 +176,8 @@ def _endpoints(facts: Mapping[str, Any]) -> Iterator[EndpointFacts]:
     endpoints = facts.get("endpoints")
     for name, value in endpoints.items() if isinstance(endpoints, Mapping) else ():
         inner = value if isinstance(value, Mapping) else {"version": value}
-        yield EndpointFacts(str(name), tuple(_facts(inner)))
+        known = {fact: text for fact, text in inner.items() if text != ""}  # empty: this kind of run does not have it
+        yield EndpointFacts(str(name), tuple(_facts(known)))
 
 
 def _text(value: object) -> str:

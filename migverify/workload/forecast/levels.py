@@ -88,20 +88,33 @@ def _is_contradictory(measured: Sequence[LevelAtLoad]) -> bool:
 
 
 def _at_load(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) -> LevelAtLoad:
-    chosen = {place for place, name in enumerate(trace.names) if covers(level, texts.get(name, ""))}
-    is_chosen = [place in chosen for place in trace.digests]
-    latencies, own = (Histogram.of(list(compress(values, is_chosen))) for values in (trace.latencies, trace.own))
+    latencies, own, alone = (
+        _of_level(trace, values, level, texts) for values in (trace.latencies, trace.own, trace.alone)
+    )  # fmt: skip
     estimate = quantile_estimate(latencies, level.quantile, CONFIDENCE)
     reasons = (*trace.problems, *_own_delay(own, level))
     invalid, state = bool(reasons), LevelState.NOT_KNOWN
     if not invalid:
         state, reason = judge(estimate, level)
         reasons = (reason,) if reason else ()
+    elif not trace.problems and alone.count:
+        without = quantile_estimate(alone, level.quantile, CONFIDENCE)
+        state = LevelState.MISSED if judge(without, level)[0] is LevelState.MISSED else state
     low, high, value = (
         (None, None, None) if estimate is None
         else (_seconds(estimate.low), _seconds(estimate.high), _seconds(estimate.value))
     )  # fmt: skip
     return LevelAtLoad(trace.multiple or 0.0, latencies.count, value, low, high, state, reasons, invalid)
+
+
+def latency_alone(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) -> Histogram:
+    """Return the latencies of a level's statements without what the replay itself held back."""
+    return _of_level(trace, trace.alone, level, texts)
+
+
+def _of_level(trace: CallTrace, values: Sequence[int], level: ServiceLevel, texts: Mapping[str, str]) -> Histogram:
+    chosen = {place for place, name in enumerate(trace.names) if covers(level, texts.get(name, ""))}
+    return Histogram.of(list(compress(values, (place in chosen for place in trace.digests))))
 
 
 def _seconds(value: int | None) -> float | None:

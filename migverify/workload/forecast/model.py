@@ -42,7 +42,11 @@ class CallTrace:
     digests
         Places in ``names``.
     own
-        How long the replay held back a call that was due and whose session was free on the target.
+        How long the replay held back a call that was due and whose session was free on the target, and stood still
+        while it waited for the answer.
+    alone
+        Latencies without what the replay held back, of this call and of those before it in its session; empty where
+        they are not known.
     """
 
     multiple: float | None
@@ -54,6 +58,7 @@ class CallTrace:
     own: Sequence[int]
     names: tuple[str, ...]
     problems: tuple[str, ...] = ()
+    alone: Sequence[int] = ()
 
     @property
     def count(self) -> int:

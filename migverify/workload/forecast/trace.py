@@ -1,7 +1,8 @@
 """Reads what a replay measured of each call from its run file.
 
 A call may begin when it is due and the call before it in its session has its answer from the target. What it begins
-later than that is the replay's own delay: its processes, its connections, or a source that is slower than the target.
+later than that is the replay's own delay: its processes, its connections, or a source that is slower than the target;
+so is the time in which the replay stood still while it waited for an answer.
 Where that is long, the target was asked under another load than intended, and nothing is known of it.
 """
 
@@ -32,6 +33,7 @@ class _TimedCall:
     service: int
     latency: int
     own: int
+    alone: int
     failed: bool
 
 
@@ -40,48 +42,53 @@ def read_trace(run: RunFile, pace: Pace, result: ReplayResult) -> CallTrace:
 
     Raises PlanError: the run file is damaged.
     """
-    columns: tuple[array[int], ...] = tuple(array("q") for _ in range(6))
+    columns: tuple[array[int], ...] = tuple(array("q") for _ in range(7))
     places: dict[str, int] = {}
     failed = 0
     for call in _timed_calls(run, pace):
         place = places.setdefault(call.digest, len(places))
-        row = (call.arrival, call.begin, call.service, call.latency, place, call.own)
+        row = (call.arrival, call.begin, call.service, call.latency, place, call.own, call.alone)
         for column, value in zip(columns, row, strict=True):
             column.append(value)
         failed += call.failed
     order = sorted(range(len(columns[1])), key=columns[1].__getitem__)
-    arrivals, begins, services, latencies, digests, own = (
+    arrivals, begins, services, latencies, digests, own, alone = (
         array("q", (column[at] for at in order)) for column in columns
     )  # fmt: skip
     multiple = pace.factor if pace.kind is PaceKind.TIMED else None
     problems = tuple(_problems(run, result, pace, len(begins), failed))
-    return CallTrace(multiple, arrivals, begins, services, latencies, digests, own, tuple(places), problems)
+    return CallTrace(
+        multiple, arrivals, begins, services, latencies, digests, own, tuple(places), problems, alone
+    )  # fmt: skip
 
 
 def _timed_calls(run: RunFile, pace: Pace) -> Iterator[_TimedCall]:
     """Yield the calls that the target answered, session by session.
 
-    A call that had to wait for one of another session has no delay of the replay's own.
+    A call that had to wait for one of another session has no delay of the replay's own before it begins.
     """
     first = run.db.execute("SELECT due, MIN(sequence) FROM calls").fetchone()[0] or 0
     sql = (
         "SELECT id, session, due, sequence, waits IS NOT NULL, body FROM calls JOIN outcomes ON call = id"
         " WHERE body IS NOT NULL ORDER BY id"
     )
-    session, free = -1, 0
+    session, free, free_alone = -1, 0, 0
     for index, number, due, sequence, waits, body in run.db.execute(sql):
         judged = unpack(body, f"{run.folder}: the outcome of call {index}")
         if number != session:
-            session, free = number, 0
+            session, free, free_alone = number, 0, 0
         if judged.target_service is None or judged.target_latency is None:
             continue
         intended = pace.due(due - first, sequence) // 1000
         begin = intended + judged.lag
-        own = 0 if waits else max(0, begin - max(intended, free))
+        stalled = min(int(judged.details.get("stalled", "0")), judged.target_service)
+        own = (0 if waits else max(0, begin - max(intended, free))) + stalled
         free = begin + judged.target_service
+        free_alone = (begin if waits else max(intended, free_alone)) + judged.target_service - stalled
+        alone = min(free_alone - intended, judged.target_latency) if pace.open_loop else judged.target_latency
         failed = judged.details.get("target_errno", "0") != "0" and not judged.captured_error
         yield _TimedCall(
-            judged.digest, max(0, due - first), begin, judged.target_service, judged.target_latency, own, failed
+            judged.digest, max(0, due - first), begin, judged.target_service, judged.target_latency, own, alone, failed
         )
 
 

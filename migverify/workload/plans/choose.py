@@ -10,15 +10,22 @@ from collections.abc import Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from migverify.workload.classify import classify
 from migverify.workload.meaning import Meaning
 from migverify.workload.replay.model import Call
 from migverify.workload.replay.runfile import RunFile
+from migverify.workload.replay.tally import ReplayTally
 from migverify.workload.replay.wire import inlined
 
 EXPLAINED = frozenset({"SELECT", "INSERT", "REPLACE", "UPDATE", "DELETE", "TABLE", "WITH"})
 """First words of statements that have a plan."""
 _DRAWN = 4
 """So many calls are drawn for each that is wanted: many have the same text."""
+
+
+_BUSY_SHARE = 0.9
+_BUSIEST = 10
+"""Digests that make this share of the busy time are explained after a replay, so many of them at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,28 @@ def choose(run: RunFile, samples: int, *, writes: bool = True, digests: Containe
         for one in draws.values()
     ]  # fmt: skip
     return sorted(found, key=lambda one: (-one.seconds, -one.calls))
+
+
+def busiest(tally: ReplayTally) -> frozenset[str]:
+    """Return the digests that kept the target busy for most of the time, a few at most: a lost index is among them."""
+    times = {
+        digest: one.latencies["target_service"].total
+        for digest, one in tally.digests.items() if has_plan(one.text)
+    }  # fmt: skip
+    whole, sum_ = sum(times.values()), 0
+    found: set[str] = set()
+    for digest in sorted(times, key=lambda one: (-times[one], one))[:_BUSIEST]:
+        if sum_ >= _BUSY_SHARE * whole:
+            break
+        found.add(digest)
+        sum_ += times[digest]
+    return frozenset(found)
+
+
+def has_plan(text: str) -> bool:
+    """Tell whether a statement has a plan, by its digest text."""
+    words = classify(text.encode()).words
+    return bool(words) and words[0] in EXPLAINED
 
 
 def calls_of(run: RunFile, digest: str, most: int) -> list[Call]:

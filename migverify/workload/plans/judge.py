@@ -6,7 +6,6 @@ lookups. What counts is that the target reads many more rows than the source doe
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +13,10 @@ from enum import StrEnum
 from typing import Protocol
 
 from migverify.model import Side, Verdict
+from migverify.workload.plans.catalog import lost_index
+from migverify.workload.plans.doubts import doubts, refused_as_captured
 from migverify.workload.plans.drift import PlanDrift
 from migverify.workload.plans.model import (
-    TRIED,
     DigestPlans,
     Harm,
     PlanFinding,
@@ -25,10 +25,9 @@ from migverify.workload.plans.model import (
     TableAccess,
     TrialResult,
 )
-from migverify.workload.plans.statistics import TargetTables, analyze, contradiction
+from migverify.workload.plans.statistics import TargetTables
 
 _ORDER = list(Harm)
-_UNDO = "the next migverify workload plans --try undoes it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,8 @@ class JudgedPlans:
 
     ``doubts`` are reasons why its plans cannot be judged, each with what to do; findings hold all the same.
     ``changed`` says that its plan is another one than an earlier run saw, which alone is no harm. ``trials`` are what
-    remedies brought on a clone.
+    remedies brought on a clone. ``guesses`` are those of the doubts that are about statistics of the target.
+    ``refused`` says that there is nothing to judge, as production refused the statement already.
     """
 
     plans: DigestPlans
@@ -76,6 +76,8 @@ class JudgedPlans:
     doubts: tuple[str, ...] = ()
     changed: str = ""
     trials: tuple[TrialResult, ...] = ()
+    guesses: tuple[str, ...] = ()
+    refused: str = ""
 
     @property
     def state(self) -> PlanState:
@@ -93,15 +95,22 @@ class Judged(Protocol):
         """What is known of its plans."""
         ...
 
+    @property
+    def refused(self) -> str:
+        """That production refused it already, and both sides do; empty where there is something to judge."""
+        ...
+
 
 def plans_verdict(found: Sequence[Judged]) -> Verdict:
-    """Return MATCH only where there are digests and all of their plans were judged fine."""
-    return Verdict.worst([VERDICTS[one.state] for one in found]) if found else Verdict.INCONCLUSIVE
+    """Return MATCH only where there are plans and all of them were judged fine."""
+    if all(one.refused for one in found):
+        return Verdict.INCONCLUSIVE
+    return Verdict.worst([VERDICTS[one.state] for one in found])
 
 
 def reasons(found: Sequence[Judged]) -> Iterator[str]:
     """Yield why the verdict is no MATCH, by counts of digests."""
-    if not found:
+    if all(one.refused for one in found):
         yield "no statement of the capture has a plan"
     digests = "digest" if len(found) == 1 else "digests"
     for state in (PlanState.HURTS, PlanState.UNKNOWN):
@@ -111,18 +120,21 @@ def reasons(found: Sequence[Judged]) -> Iterator[str]:
 
 
 def judge_plans(
-    plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits | None = None
-) -> JudgedPlans:
+    plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits | None = None,
+    columns: frozenset[str] | None = None,
+) -> JudgedPlans:  # fmt: skip
     """Judge the plans of one digest.
 
     Parameters
     ----------
     names
         Database and table by the name that the statement uses, lower case all.
+    columns
+        Those of its conditions, lower case; None: not known, then the catalog proves nothing.
     """
     chosen = limits or PlanLimits()
-    doubts = list(_doubts(plans, names, target))
-    unsure = {table for table, _ in doubts}
+    open_ = list(doubts(plans, names, target, chosen.small))
+    unsure = {one.table for one in open_}
     found: dict[tuple[Harm, str], PlanFinding] = {}
     for number, sample in enumerate(plans.samples):
         source, aim = (sample.plans.get(side) for side in (Side.SOURCE, Side.TARGET))
@@ -132,63 +144,33 @@ def judge_plans(
             # a plan made of guesses is no finding: with statistics it may be another one
             if one.table not in unsure:
                 found.setdefault((one.harm, one.table), replace(one, sample=number))
+        for one in _lost_for_certain(source.plan, aim.plan, names, target, chosen, columns):
+            if one.table in unsure:
+                found.setdefault((one.harm, one.table), replace(one, sample=number))
     for one in (*_varies(plans.samples), *_estimates(plans.samples, chosen)):
         if not unsure:
             found.setdefault((one.harm, one.table), one)
     if plans.calls >= chosen.often:
         found.update(((one.harm, one.table), one) for one in _uncached(plans.samples))
     ordered = tuple(sorted(found.values(), key=lambda one: _ORDER.index(one.harm)))
-    return JudgedPlans(plans, ordered, tuple(dict.fromkeys(why for _, why in doubts)))
+    return JudgedPlans(
+        plans, ordered, tuple(dict.fromkeys(one.reason for one in open_)),
+        guesses=tuple(dict.fromkeys(one.reason for one in open_ if one.table)), refused=refused_as_captured(plans),
+    )  # fmt: skip
 
 
 def with_drift(judged: JudgedPlans, drift: PlanDrift, limits: PlanLimits | None = None) -> JudgedPlans:
-    """Return what was found with a changed plan named; it is a finding where it reads many more rows than before."""
+    """Return what was found with a changed plan named; it is a finding where it reads many more rows than before.
+
+    How many rows a plan read that was made without valid statistics is not known: then it is none.
+    """
     chosen = limits or PlanLimits()
-    if not chosen.are_passed_by(drift):
+    if drift.guesses or not chosen.are_passed_by(drift):
         return replace(judged, changed=str(drift))
     remedy = "Compare both by EXPLAIN ANALYZE; hold the old one by CREATE GLOBAL BINDING if it is better."
     return replace(
         judged, findings=(*judged.findings, PlanFinding(Harm.CHANGED, "", str(drift), remedy)), changed=str(drift)
     )
-
-
-_DENIED_WRITE = re.compile(
-    r"(?:INSERT|UPDATE|DELETE|REPLACE) command denied|privilege check for '(?:INSERT|UPDATE|DELETE|REPLACE)' fail",
-    re.IGNORECASE,
-)
-_WRITE_REMEDY = (
-    "; leave writes out by --reads-only, or give a user who may write and --accept-write-grants: nothing is written"
-)
-
-
-def _doubts(
-    plans: DigestPlans, names: Mapping[str, tuple[str, str]], target: TargetTables
-) -> Iterator[tuple[str, str]]:
-    if plans.skipped:
-        yield "", plans.skipped
-    elif not plans.samples:
-        yield "", "no call of it can be explained"
-    for sample in plans.samples:
-        for side in (Side.SOURCE, Side.TARGET):
-            answer = sample.plans.get(side)
-            if answer is None or answer.plan is None:
-                reason = "not asked" if answer is None else answer.reason
-                yield "", f"no plan of the {side}: {reason}{_WRITE_REMEDY if _DENIED_WRITE.search(reason) else ''}"
-        aim = sample.plans.get(Side.TARGET)
-        for access in aim.plan.accesses if aim is not None and aim.plan is not None else ():
-            name = names.get(access.table.lower())
-            if name is None:
-                yield access.table, f"which table {access.table} is cannot be told from the statement"
-                continue
-            if TRIED in target.indexes.get(name, ()):
-                yield access.table, f"{'.'.join(name)} has the index {TRIED} of a trial that was cut off: {_UNDO}"
-            known = target.statistics.get(name)
-            why = f"has statistics {access.statistics}" if access.statistics else ""
-            why = (known.missing if known is not None else "has no statistics") or why
-            if known is not None and not why:
-                why = contradiction(known, target.source_rows.get(name))
-            if why:
-                yield access.table, f"{'.'.join(name)} {why}: {analyze(*name)}"
 
 
 def _compared(
@@ -206,6 +188,19 @@ def _compared(
                 Harm.PUSHDOWN_LOST, "", f"{one.read:,.0f} rows come to TiDB to be filtered there by {one.condition}",
                 "Rewrite the condition by functions that the storage computes, or index what it computes.",
             )  # fmt: skip
+
+
+def _lost_for_certain(
+    source: QueryPlan, aim: QueryPlan, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits,
+    columns: frozenset[str] | None,
+) -> Iterator[PlanFinding]:  # fmt: skip
+    """Yield what holds whatever the statistics of the target are."""
+    for before, after in _pairs(source, aim):
+        name = names.get(after.table.lower())
+        least = max(limits.small, source.read, limits.more * (before.estimated or 0.0))
+        finding = None if name is None else lost_index(before, after, name, target, columns, least)
+        if finding is not None:
+            yield finding
 
 
 def _pairs(source: QueryPlan, aim: QueryPlan) -> Iterator[tuple[TableAccess, TableAccess]]:

@@ -114,20 +114,27 @@ class PlanAnswer:
     """What one side answered to EXPLAIN: a plan, or the reason why there is none.
 
     ``uncached`` is why TiDB's plan cache does not hold the prepared statement, empty where it does, or it is none.
+    ``errno`` is the number of the error by which the server refused, 0 where it did not.
     """
 
     plan: QueryPlan | None = None
     reason: str = ""
     uncached: str = ""
+    errno: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SamplePlans:
-    """Both sides' plans of one call of a digest; ``origin`` is where the capture has it."""
+    """Both sides' plans of one call of a digest.
+
+    ``origin`` is where the capture has it, ``captured_errno`` the error that it got there: 0 for none, None where that
+    is not known.
+    """
 
     origin: str
     sql: bytes
     plans: Mapping[Side, PlanAnswer] = field(default_factory=dict)
+    captured_errno: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +211,8 @@ class PlanFinding:
     """What will hurt about a digest on the target.
 
     ``remedy`` is a statement or a next step; ``proved``: it was tried, and the target read a fraction of the rows.
-    ``index`` is the one that the source uses, ``sample`` the number of the sample that shows it.
+    ``index`` is the one that the source uses, ``sample`` the number of the sample that shows it. ``from_catalog``: it
+    holds whatever the statistics of the target are.
     """
 
     harm: Harm
@@ -214,6 +222,7 @@ class PlanFinding:
     proved: bool = False
     index: str = ""
     sample: int = 0
+    from_catalog: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object."""

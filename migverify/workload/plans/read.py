@@ -33,6 +33,14 @@ _SKIPS = "skip prepared plan-cache: "
 _LOADING_SECONDS = 0.3
 
 
+class _RefusedError(ReadError):
+    """A server refused a statement; ``errno`` is the number of its error."""
+
+    def __init__(self, message: str, *, hint: str = "", errno: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.errno = errno
+
+
 class _WireKey(NamedTuple):
     side: Side
     read_only: bool
@@ -64,8 +72,9 @@ class Explainer:
                 prepared = wire.flavor is Flavor.TIDB and call.parameters is not None
                 plans[side] = PlanAnswer(plan, uncached=self._uncached(wire, call) if prepared else "")
             except MigverifyError as error:
-                plans[side] = PlanAnswer(reason=str(error))
-        return SamplePlans(call.origin, text, plans)
+                errno = error.errno if isinstance(error, _RefusedError) else 0
+                plans[side] = PlanAnswer(reason=str(error), errno=errno)
+        return SamplePlans(call.origin, text, plans, call.captured.errno)
 
     def target_plan(self, call: Call, text: bytes) -> QueryPlan:
         """Return the target's plan of a text with a hint in a call's session; raises ReadError where it refuses."""
@@ -113,7 +122,7 @@ class Explainer:
             wire.close()
             raise ReadError(answer.unanswered)
         if not answer.ok:
-            raise ReadError(f"{answer.errno} {answer.message}")
+            raise _RefusedError(f"{answer.errno} {answer.message}", errno=answer.errno)
         if not answer.rows or answer.rows[0][0] is None:
             raise ReadError("EXPLAIN gave no row")
         return answer.rows[0][0].decode("utf-8", "replace")

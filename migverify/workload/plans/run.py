@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from migverify.model import Side
 from migverify.store.results import ResultStore
+from migverify.workload.plans.catalog import condition_columns
 from migverify.workload.plans.choose import Chosen, calls_of, choose
 from migverify.workload.plans.clone_change import TrialClone
 from migverify.workload.plans.drift import PlanRecord, drift, tables_of
@@ -105,10 +106,10 @@ def judge_digests(
         names = [table_names(one) for one in found]
         used = {name for one in names for name in one.values()}
         source, rows = read_source(sides, used)
-        target = replace(read_target(sides, used), source_rows=rows)
+        target = replace(read_target(sides, used), source_rows=rows, source_indexes=source)
         for one, plans, known in zip(chosen, found, names, strict=True):
-            judged = judge_plans(plans, known, target, limits)
-            record = record_of(plans, options.version, tables_of(known, target))
+            judged = judge_plans(plans, known, target, limits, condition_columns(plans))
+            record = record_of(plans, options.version, tables_of(known, target), judged.guesses)
             earlier = options.before(plans.digest)
             changed = drift(earlier, record) if earlier is not None else None
             if changed is not None:

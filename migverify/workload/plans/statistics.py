@@ -21,18 +21,27 @@ LEAST_HEALTH = 80
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
-    """``rows`` and ``changed`` as TiDB counts them; ``health`` is None where the table was never analyzed."""
+    """``rows`` and ``changed`` as TiDB counts them; ``health`` is None where the table was never analyzed.
+
+    ``updated`` is the time of their last change as TiDB writes it, empty where it is not known.
+    """
 
     rows: int
     changed: int
     health: int | None
+    updated: str = ""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether many rows changed since they were taken."""
+        return self.health is not None and self.health < LEAST_HEALTH
 
     @property
     def missing(self) -> str:
         """Why a plan over this table cannot be judged, empty where it can."""
         if self.health is None:
             return "was never analyzed"
-        if self.health < LEAST_HEALTH:
+        if self.is_stale:
             return f"has stale statistics: {self.changed:,} changes since they were taken, {self.rows:,} rows"
         return ""
 
@@ -46,11 +55,13 @@ class TargetTables:
     """What the target's catalog says, by database and table, lower case: statistics and indexes.
 
     ``source_rows`` are the rows that the source's catalog estimates: statistics that say something else are wrong.
+    ``source_indexes`` are the indexes that the source has.
     """
 
     statistics: Mapping[tuple[str, str], TableStatistics] = field(default_factory=dict)
     indexes: Indexes = field(default_factory=dict)
     source_rows: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    source_indexes: Indexes = field(default_factory=dict)
 
 
 def read_statistics(session: Session, databases: Iterable[str]) -> Mapping[tuple[str, str], TableStatistics]:
@@ -73,7 +84,7 @@ def read_statistics(session: Session, databases: Iterable[str]) -> Mapping[tuple
                 continue
             found[database, table] = TableStatistics(
                 before.rows + int(row["Row_count"] or 0), before.changed + int(row["Modify_count"] or 0),
-                health.get(table) if table in analyzed else None,
+                health.get(table) if table in analyzed else None, max(before.updated, str(row["Update_time"] or "")),
             )  # fmt: skip
     return found
 

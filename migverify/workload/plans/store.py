@@ -15,6 +15,7 @@ from migverify.workload.plans.judge import JudgedPlans, PlanState
 from migverify.workload.plans.model import DigestPlans, Harm, PlanFinding, TrialResult
 
 _RULE = "plans"
+_OF_STATISTICS = ": ANALYZE TABLE "
 _REFUSED = re.compile(r"\A(no plan of the \w+: (?:PREPARE|SHOW WARNINGS|\d+)).*", re.DOTALL)
 
 
@@ -33,6 +34,7 @@ class StoredPlans:
     plans: Mapping[str, str]
     record: PlanRecord
     trials: tuple[TrialResult, ...] = ()
+    refused: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return a JSON object."""
@@ -42,6 +44,7 @@ class StoredPlans:
             "doubts": list(self.doubts), "changed": self.changed, "plans": dict(self.plans),
             "record": self.record.as_json(),
             **({"trials": [one.as_json() for one in self.trials]} if self.trials else {}),
+            **({"refused": self.refused} if self.refused else {}),
         }  # fmt: skip
 
     def withheld(self) -> StoredPlans:
@@ -69,8 +72,16 @@ class StoredPlans:
         return cls(
             str(body["digest"]), str(body["text"]), int(body["calls"]), body["seconds"], PlanState(body["state"]),
             findings, tuple(body["doubts"]), str(body["changed"]), dict(body["plans"]),
-            PlanRecord.from_json(body["record"]), tuple(map(TrialResult.from_json, body.get("trials", ()))),
+            _record(body), tuple(map(TrialResult.from_json, body.get("trials", ()))), str(body.get("refused", "")),
         )  # fmt: skip
+
+
+def _record(body: Mapping[str, Any]) -> PlanRecord:
+    """Return the record of a digest; earlier runs kept what their plans lacked among the doubts alone."""
+    record = PlanRecord.from_json(body["record"])
+    if "guesses" in body["record"]:
+        return record
+    return replace(record, guesses=tuple(str(one) for one in body["doubts"] if _OF_STATISTICS in one))
 
 
 def start_plans(
@@ -94,7 +105,7 @@ def add_plans(store: ResultStore, run_id: str, judged: JudgedPlans, record: Plan
     plans = judged.plans
     kept = StoredPlans(
         plans.digest, plans.text, plans.calls, plans.seconds, judged.state, judged.findings, judged.doubts,
-        judged.changed, dict(_texts(judged)), record, judged.trials,
+        judged.changed, dict(_texts(judged)), record, judged.trials, judged.refused,
     )  # fmt: skip
     store.add_window(run_id, _RULE, {"window": plans.digest, **kept.as_json()}, [])
 
@@ -156,11 +167,13 @@ def not_asked(store: ResultStore, run_id: str) -> str:
     return next((str(body["reason"]) for body in store.windows(run_id, _RULE) if not body["window"]), "")
 
 
-def record_of(plans: DigestPlans, version: str, tables: Mapping[str, TableRecord]) -> PlanRecord:
-    """Return what a later run compares with."""
+def record_of(
+    plans: DigestPlans, version: str, tables: Mapping[str, TableRecord], guesses: tuple[str, ...] = ()
+) -> PlanRecord:
+    """Return what a later run compares with; ``guesses`` are why the plans rest on no valid statistics."""
     shapes: dict[str, float] = {}
     for sample in plans.samples:
         answer = sample.plans.get(Side.TARGET)
         if answer is not None and answer.plan is not None:
             shapes[answer.plan.shape] = max(answer.plan.read, shapes.get(answer.plan.shape, 0.0))
-    return PlanRecord(plans.digest, version, shapes, dict(tables))
+    return PlanRecord(plans.digest, version, shapes, dict(tables), guesses)

@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -27,6 +28,10 @@ NEVER = 1 << 62
 _TICK = 0.05
 _LOOK = 0.002  # seconds between looks at calls of other processes, and at a window that is full
 _COMMIT = 0.05  # seconds that outcomes of reads may wait to be committed together
+_BEAT = 0.05  # seconds between looks at the clock
+_STALL = 100_000_000
+"""Nanoseconds by which a look at the clock is late where the process, or the machine, stood still."""
+_STALLS = 1_000
 _BUSY = 0.0005  # seconds until the next try, while another process commits
 
 
@@ -89,6 +94,8 @@ class Engine:
         self._commit_at: asyncio.TimerHandle | None = None
         self._failure: BaseException | None = None
         self._woken = asyncio.Event()
+        self._stalls: deque[tuple[int, int]] = deque(maxlen=_STALLS)
+        self._beat_due = 0
         self.loop: asyncio.AbstractEventLoop
 
     def run(self) -> Counters:
@@ -108,6 +115,7 @@ class Engine:
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._queue()
+        self._beat()
         ticker = asyncio.create_task(self._tick())
         ticker.add_done_callback(self._failed)
         try:
@@ -318,6 +326,20 @@ class Engine:
             committed.set_result(None)
 
     # --- what no event tells -----------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """See whether the process stood still since the last time: its event loop then took no answer in."""
+        now = time.monotonic_ns()
+        if self._beat_due and now - self._beat_due > _STALL:
+            self._stalls.append((self._beat_due, now))
+        self._beat_due = now + int(_BEAT * 1e9)
+        self.loop.call_later(_BEAT, self._beat)
+
+    def stalled(self, begun: int, ended: int) -> int:
+        """Return for how many microseconds between two moments the process stood still; it may do so since a while."""
+        now = time.monotonic_ns()
+        stalls = [*self._stalls, *([(self._beat_due, now)] if now - self._beat_due > _STALL else [])]
+        return sum(max(0, min(end, ended) - max(start, begun)) for start, end in stalls) // 1000
 
     async def _tick(self) -> None:
         while True:

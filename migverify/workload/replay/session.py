@@ -72,6 +72,7 @@ class Schedule(Protocol):
     async def due(self, planned: PlannedCall) -> int: ...  # noqa: D102
     async def after(self, planned: PlannedCall) -> WaitResult: ...  # noqa: D102
     def count_begun(self, lag: int) -> None: ...  # noqa: D102
+    def stalled(self, begun: int, ended: int) -> int: ...  # noqa: D102
     async def intend(self, index: int) -> None: ...  # noqa: D102
     def end(self, planned: PlannedCall, judged: JudgedCall) -> None: ...  # noqa: D102
     def stop(self, reason: str) -> None: ...  # noqa: D102
@@ -165,6 +166,9 @@ class SessionReplayer:
             counters.reads += not planned.flags & WRITES
             if planned.flags & WRITES and not judged.written:
                 judged = replace(judged, written=True)
+            stalled = self.engine.stalled(self.begun, self.begun + 1000 * (judged.target_service or 0))
+            if stalled:  # the answer may have been there all the time
+                judged = replace(judged, details={**judged.details, "stalled": str(stalled)})
             self.begun = 0
         self.engine.end(planned, judged)
         if self._broken or any(one.closed for one in self.connections.values()):

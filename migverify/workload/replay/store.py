@@ -59,6 +59,7 @@ def write_replay(
     whole = {
         "coverage": dict(verdict.coverage), "verdict": verdict.verdict.value, "reasons": list(verdict.reasons),
         "latencies": {name: tally.latency(name).as_json() for name in ("source", "target")},
+        "services": {name: tally.latency(f"{name}_service").as_json() for name in ("source", "target")},
         "lag": tally.lag().as_json(), **(facts or {}),
     }  # fmt: skip
     store.add_window(run_id, RULE, {"window": "", "state": "done", "replay": whole}, findings)

@@ -199,8 +199,11 @@ def _digest(
         _finding(tally, aspect, count, by_aspect.get(aspect), labels, waivers)
         for aspect, count in sorted(tally.aspects.items())
     )  # fmt: skip
+    # from when each side was asked: counted from the due time, a side's latency is also that of the other one, as the
+    # next statement of a session waits for both answers
     slower = shifts(
-        tally.latencies["source"], tally.latencies["target"], confidence=1 - alpha, floor=_LATENCY_FLOOR
+        tally.latencies["source_service"], tally.latencies["target_service"], confidence=1 - alpha,
+        floor=_LATENCY_FLOOR,
     )  # fmt: skip
     weights = [one.weight for one in findings]
     unjudged, undecided = tally.state(Judgement.UNJUDGED), tally.state(Judgement.INDETERMINATE)

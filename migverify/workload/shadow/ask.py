@@ -85,6 +85,10 @@ class _LaneSchedule:
     def count_begun(self, lag: int) -> None:
         del lag
 
+    def stalled(self, begun: int, ended: int) -> int:
+        del begun, ended
+        return 0  # no service level is judged here
+
     async def intend(self, index: int) -> None:
         del index
 

@@ -9,6 +9,7 @@ import pytest
 from migverify.guards.model import AnswerState
 from migverify.guards.plans import DigestDrift, PlanDrifts, PlansGuard
 from migverify.model import Side, Verdict
+from migverify.workload.plans.doubts import write_remedy
 from migverify.workload.plans.drift import PlanRecord, not_compared
 from migverify.workload.plans.model import DigestPlans, PlanAnswer, QueryPlan, SamplePlans
 
@@ -30,6 +31,18 @@ def asked(*digests: DigestDrift, drifts: PlanDrifts = DRIFTS) -> PlansGuard:
 )  # fmt: skip
 def test_only_plans_that_are_known_and_no_worse_pass(digests: tuple[DigestDrift, ...], verdict: Verdict) -> None:
     assert asked(*digests).ask().verdict is verdict
+
+
+def test_what_is_not_known_has_advice_of_its_own() -> None:
+    """A binding holds a plan; it does not help where there is none."""
+    denied = replace(
+        NEW, unknown="no plan of the target: 1142 INSERT command denied", todo=write_remedy("INSERT command denied")
+    )
+    first, second = asked(NEW, replace(denied, digest="e" * 64)).ask().answers[1:]
+    assert "CREATE GLOBAL BINDING" not in first.todo + second.todo
+    assert "migverify workload plans" in first.todo
+    assert "--reads-only" in second.todo
+    assert "CREATE GLOBAL BINDING" in asked(WORSE).ask().answers[1].todo
 
 
 def test_without_a_baseline_nothing_is_known() -> None:
@@ -61,4 +74,6 @@ def test_what_cannot_be_compared_is_said() -> None:
     assert not_compared(seen, plans(skipped="masked")) == "masked"
     assert "no call" in not_compared(seen, plans())
     assert "has no plan of it" in not_compared(None, plans(read))
+    failed = SamplePlans("x:1", b"SELECT x", {Side.TARGET: PlanAnswer(reason="1054", errno=1054)}, 1054)
+    assert not_compared(replace(seen, shapes={}), replace(plans(), samples=(failed,))) == ""
     assert "could not be told" in not_compared(replace(seen, shapes={}), plans(read))

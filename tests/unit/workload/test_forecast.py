@@ -18,7 +18,7 @@ from migverify.config import ServiceLevel
 from migverify.errors import StoreError, UsageError
 from migverify.model import StoredKind
 from migverify.store.open import open_store
-from migverify.workload.forecast.levels import judge_headroom
+from migverify.workload.forecast.levels import judge_headroom, latency_alone, level_forecast
 from migverify.workload.forecast.make import ForecastOptions, forecast
 from migverify.workload.forecast.model import CallTrace, LevelState, LoadForecast, Parallelism
 from migverify.workload.forecast.parallelism import parallelism, under_way
@@ -45,6 +45,7 @@ from migverify.workload.replay.run import finish
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.slo import ReplayMeasurement, covers, judge_level
 from migverify.workload.replay.store import RULE
+from migverify.workload.replay.waits import waits
 from tests.unit.replay_fakes import planned, row
 
 Draw = Callable[[random.Random], float]
@@ -494,6 +495,78 @@ def test_a_trace_is_what_the_target_answered(tmp_path: Path) -> None:
 def test_a_slower_source_and_a_slow_replay_are_their_own_delay(tmp_path: Path) -> None:
     found = asked(tmp_path, [1_000, 1_000, 1_000], source=50_000, lag=[0, 40_000, 80_000])
     assert list(found.own) == [0, 40_000, 49_000]
+
+
+def stalled(folder: Path, services: Sequence[int], stalls: Sequence[int], lag: Sequence[int]) -> CallTrace:
+    """Return the trace of one session in whose calls the replay stood still, microseconds each."""
+    plan = planned([row("a", n, f"SELECT {n}", 10_000 * n) for n in range(len(services))], folder)
+    outcomes = Outcomes(folder)
+    for n, (service, stall, behind) in enumerate(zip(services, stalls, lag, strict=True)):
+        outcomes.end(n, JudgedCall(
+            "a", n, "d", Judgement.SAME, target_latency=behind + service, target_service=service,
+            source_latency=behind + service, source_service=service, lag=behind,
+            details={"stalled": str(stall)} if stall else {},
+        ))  # fmt: skip
+    outcomes.close()
+    with RunFile(folder) as run:
+        run.set_fact("attempts", 1)
+        run.set_fact("stop", "")
+        return read_trace(run, parse_pace("real"), finish(run, plan, 1.0, EngineOptions(pace=parse_pace("real"))))
+
+
+def test_what_the_replay_stood_still_is_its_own_delay_and_that_of_the_calls_behind(tmp_path: Path) -> None:
+    found = stalled(tmp_path, [1_000, 501_000, 1_000, 1_000], [0, 500_000, 0, 0], [0, 0, 491_000, 482_000])
+    assert list(found.alone) == [1_000] * 4
+    assert found.own[1] == 500_000
+    slow = stalled(tmp_path / "slow", [1_000, 501_000, 1_000], [0, 0, 0], [0, 0, 491_000])
+    assert list(slow.alone) == list(slow.latencies) == [1_000, 501_000, 492_000]
+
+
+@pytest.mark.parametrize("stall", [True, False])
+def test_a_level_that_the_player_missed_by_standing_still_is_not_known(tmp_path: Path, stall: bool) -> None:
+    """A target that is slow for certain misses it, whatever the replay held back."""
+    services = [1_000] * 400 + [901_000] * 400
+    found = stalled(tmp_path, services, [900_000 * stall * (one > 1_000) for one in services], [0] * 800)
+    latency, alone = Histogram.of(list(found.latencies)), latency_alone(found, limit(0.5), {})
+    result = judge_level("checkout", limit(0.5), ReplayMeasurement(0, 800, 10.0, latency, alone=alone))
+    assert result.met is (None if stall else False)
+    assert ("stood still" in result.reasons[-1]) is stall
+    state = level_forecast("checkout", limit(0.5), [found], None, {}).captured
+    assert state is (LevelState.NOT_KNOWN if stall else LevelState.MISSED)
+
+
+def test_a_target_that_is_slow_for_certain_misses_a_level_although_calls_were_held_back() -> None:
+    held = trace(1.0, even(85.0, 60.0), [0.9] * 5_100, 100, own=200_000)
+    (level,) = made([replace(held, alone=[900_000] * 5_100)], 60.0, limit(0.5)).levels
+    assert level.captured is LevelState.MISSED
+    (level,) = made([replace(held, alone=[100_000] * 5_100)], 60.0, limit(0.5)).levels
+    assert level.captured is LevelState.NOT_KNOWN
+
+
+def test_a_late_call_names_what_it_waited_for_and_when(tmp_path: Path) -> None:
+    plan = planned([row("a", n, f"SELECT {n}", 1_000_000 * n) for n in range(4)], tmp_path)
+    outcomes = Outcomes(tmp_path)
+    late = [
+        (3_000_000, 1_500_000, 0),
+        (1_000, 3_000_000, 2_000_000),
+        (1_000, 1_000, 4_000_000),
+        (1_000, 1_000, 5_000_000),
+    ]
+    for n, (target, source, lag) in enumerate(late):
+        outcomes.end(n, JudgedCall(
+            "a", n, "d", Judgement.SAME, target_latency=lag + target, target_service=target,
+            source_latency=lag + source, source_service=source, lag=lag,
+        ))  # fmt: skip
+    outcomes.close()
+    assert plan.calls == 4
+    with RunFile(tmp_path) as run:
+        found = waits(run, parse_pace("real"))
+    assert found == [
+        "both sides at once: 3 calls, 4.5 s in all; at most 3.0 s, 3.0 s after the beginning",
+        "the source: 1 call, 3.0 s in all; at most 3.0 s, 3.0 s after the beginning",
+        "the replay itself: 1 call, 2.0 s in all; at most 2.0 s, 6.0 s after the beginning",
+        "the target: 1 call, 1.5 s in all; at most 1.5 s, 1.5 s after the beginning",
+    ]
 
 
 def test_a_faster_pace_is_a_multiple(tmp_path: Path) -> None:

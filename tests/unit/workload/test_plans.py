@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.cli.workload_plans import PlansLine
 from migverify.errors import ReadError
 from migverify.model import Endpoint, Flavor, IndexDef, Side, Verdict
 from migverify.sql.lexer import DEFAULT, Modes
 from migverify.workload.meaning import Meanings
 from migverify.workload.plans import mysql, tidb
-from migverify.workload.plans.choose import choose
+from migverify.workload.plans.catalog import condition_columns
+from migverify.workload.plans.choose import busiest, choose
 from migverify.workload.plans.clone_change import CloneChange, TrialClone, new_index, shown_index
 from migverify.workload.plans.drift import PlanRecord, TableRecord, drift
 from migverify.workload.plans.judge import (
@@ -51,6 +53,7 @@ from migverify.workload.replay.clone import CloneMark, Identity
 from migverify.workload.replay.model import Answer, Call
 from migverify.workload.replay.runfile import RunFile, RunFileWriter
 from migverify.workload.replay.safety import ReplayEndpoints
+from migverify.workload.replay.tally import ReplayTally
 from migverify.workload.state import SessionState
 
 NAMES = {"o": ("shop", "orders"), "c": ("shop", "customers")}
@@ -273,6 +276,104 @@ def test_statistics_of_other_rows_than_the_source_has_are_a_doubt(rows: int | No
     assert all("has statistics of 50,000 rows" in one for one in found.doubts)
 
 
+SMALL_AND_STALE = TableStatistics(4, 560, 0)
+
+
+@pytest.mark.parametrize(
+    ("statistics", "source_rows", "state"),
+    [(SMALL_AND_STALE, 2, PlanState.FINE), (SMALL_AND_STALE, 50_000, PlanState.UNKNOWN),
+     (SMALL_AND_STALE, None, PlanState.UNKNOWN), (TableStatistics(50_000, 60_000, 0), 2, PlanState.UNKNOWN),
+     (TableStatistics(4, 560, None), 2, PlanState.UNKNOWN)],
+)  # fmt: skip
+def test_a_small_table_is_always_stale_and_may_be_read_in_any_way(
+    statistics: TableStatistics, source_rows: int | None, state: PlanState
+) -> None:
+    """Both sides have to know that it is small; one that was never analyzed has an unknown number of rows."""
+    rows = {} if source_rows is None else {("shop", "orders"): source_rows}
+    tables = TargetTables({("shop", "orders"): statistics}, TABLES.indexes, rows)
+    few = QueryPlan((access(AccessPath.FULL_SCAN, 4),))
+    assert judged(sample(LOOKUP, few), tables=tables).state is state
+
+
+POINT = QueryPlan((access(AccessPath.POINT, 1, "PRIMARY"),))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "state"),
+    [(POINT, POINT, PlanState.FINE),
+     (QueryPlan((access(AccessPath.RANGE, 1, "PRIMARY"),)), POINT, PlanState.FINE),  # MySQL, UPDATE
+     (POINT, QueryPlan((access(AccessPath.POINT, 9, "PRIMARY"),)), PlanState.UNKNOWN),
+     (POINT, QueryPlan((access(AccessPath.LOOKUP, 1, "by_code"),)), PlanState.UNKNOWN),
+     (LOOKUP, POINT, PlanState.UNKNOWN)],
+)  # fmt: skip
+def test_one_row_by_a_whole_unique_key_needs_no_statistics(
+    source: QueryPlan, target: QueryPlan, state: PlanState
+) -> None:
+    tables = TargetTables({("shop", "orders"): TableStatistics(50_000, 50_000, None)}, TABLES.indexes)
+    assert judged(sample(source, target), tables=tables).state is state
+
+
+def catalogs(**target: IndexDef) -> TargetTables:
+    """The source has by_code, the target what is given; its statistics are stale."""
+    orders = ("shop", "orders")
+    return TargetTables(
+        {orders: TableStatistics(50_000, 40_000, 20)}, {orders: {"primary": ID, **target}}, {orders: 50_000},
+        {orders: {"primary": ID, "by_code": index("code", "made")}},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sql", "tables", "lost"),
+    [
+        (b"SELECT id FROM orders o WHERE code = 'a'", catalogs(), True),
+        (b"SELECT id FROM orders o WHERE code = 'a'", catalogs(other=index("amount", "code")), True),
+        (b"SELECT id FROM orders o WHERE code = 'a'", catalogs(hidden=index("code", visible=False)), True),
+        (b"SELECT id FROM orders o WHERE code = 'a'", catalogs(other=index("code")), False),
+        (b"SELECT id FROM orders o WHERE code = 'a' AND amount = 5", catalogs(other=index("amount")), False),
+        (b"SELECT id FROM orders o WHERE code = 'a' ORDER BY id LIMIT 1", catalogs(), False),
+        (b"SELECT id FROM orders o WHERE code = 'a'",
+         catalogs(other=IndexDef("by", False, (None,), (None,), expressions=("lower(`code`)",))), False),
+        (b"SELECT id FROM orders o WHERE code = 'a'",
+         replace(catalogs(), source_rows={("shop", "orders"): 700}), False),
+        (b"SELECT id FROM orders o WHERE code = 'a'", replace(catalogs(), source_rows={}), False),
+        (b"SELECT id FROM (", catalogs(), False),
+    ],
+)  # fmt: skip
+def test_an_index_that_nothing_on_the_target_replaces_is_lost_for_certain(
+    sql: bytes, tables: TargetTables, lost: bool
+) -> None:
+    """The catalogs prove it, however old the statistics are; where another index may do, nothing is known."""
+    sides = {Side.SOURCE: PlanAnswer(LOOKUP), Side.TARGET: PlanAnswer(WHOLE)}
+    plans = DigestPlans("d" * 64, "SELECT ?", "shop", ("orders",), 10, 1.0, (SamplePlans("x.log:1", sql, sides),))
+    found = judge_plans(plans, NAMES, tables, columns=condition_columns(plans))
+    assert harms(found) == ([Harm.INDEX_LOST] if lost else [])
+    assert found.state is (PlanState.HURTS if lost else PlanState.UNKNOWN)
+    assert harms(judge_plans(plans, NAMES, tables)) == []
+    assert lost is any("begins with code" in one.reason for one in found.findings)
+
+
+def refused(captured: int | None, source: int, target: int | None) -> SamplePlans:
+    sides = {Side.SOURCE: PlanAnswer(reason="no", errno=source),
+             Side.TARGET: PlanAnswer(LOOKUP) if target is None else PlanAnswer(reason="no", errno=target)}  # fmt: skip
+    return SamplePlans("x.log:1", b"SELECT nothing FROM orders", sides, captured)
+
+
+@pytest.mark.parametrize(
+    ("one", "state"),
+    [(refused(1054, 1054, 1054), PlanState.FINE), (refused(1054, 1054, None), PlanState.UNKNOWN),
+     (refused(0, 1054, 1054), PlanState.UNKNOWN), (refused(None, 1054, 1054), PlanState.UNKNOWN),
+     (refused(1054, 1054, 1064), PlanState.UNKNOWN), (refused(1142, 1142, 1142), PlanState.UNKNOWN),
+     (refused(1205, 1205, 1205), PlanState.UNKNOWN), (refused(1054, 0, 0), PlanState.UNKNOWN)],
+)  # fmt: skip
+def test_a_statement_that_production_refused_and_both_sides_refuse_alike_leaves_nothing_to_judge(
+    one: SamplePlans, state: PlanState
+) -> None:
+    found = judged(one)
+    assert (found.state, "error 1054" in found.refused) == (state, state is PlanState.FINE)
+    assert plans_verdict([found]) is Verdict.INCONCLUSIVE  # nothing was judged, so nothing matches
+    assert judged(one, sample(LOOKUP, LOOKUP)).refused == ""
+
+
 def test_nothing_is_fine_by_default() -> None:
     for found in (judged(), judged(skipped="cut off"), judged(sample("1142 denied", LOOKUP)),
                   judged(sample(LOOKUP, "1305 no function")),
@@ -313,8 +414,11 @@ def record(shapes: dict[str, float], version: str = "8.5.0", **table: Any) -> Pl
 
 
 def test_records_survive_json() -> None:
-    one = record({"whole table o": 50_000.0})
+    one = replace(record({"whole table o": 50_000.0}, updated="2026-01-01"), guesses=("no statistics",))
     assert PlanRecord.from_json(json.loads(json.dumps(one.as_json()))) == one
+    older = one.as_json()
+    del older["guesses"], older["tables"]["shop.orders"]["updated"]
+    assert PlanRecord.from_json(older) == record({"whole table o": 50_000.0})
 
 
 @pytest.mark.parametrize(
@@ -325,12 +429,24 @@ def test_records_survive_json() -> None:
      (record({"b": 9.0}, rows=900_000), "shop.orders went from 50,000 to 900,000 rows"),
      (record({"b": 9.0}, health=None), "shop.orders lost its statistics"),
      (record({"b": 9.0}, changed=7), "statistics of shop.orders were updated"),
+     (record({"b": 9.0}, updated="2026-01-02 00:00:00"), "2026-01-01 00:00:00 and 2026-01-02 00:00:00"),
      (record({"b": 9.0}), "nothing that is recorded changed")],
 )  # fmt: skip
 def test_a_changed_plan_is_told_with_its_cause(after: PlanRecord, cause: str) -> None:
-    found = drift(record({"a": 5.0}), after)
+    found = drift(record({"a": 5.0}, updated="2026-01-01 00:00:00"), after)
     assert found is not None
     assert cause in str(found)
+
+
+def test_a_plan_of_then_that_nobody_could_judge_is_no_measure() -> None:
+    """TiDB analyzed the table by itself: what was read before is a guess, so more rows now are no finding."""
+    why = "shop.orders has statistics pseudo: ANALYZE TABLE `shop`.`orders`"
+    found = drift(replace(record({"a": 5.0}), guesses=(why,)), record({"b": 50_000.0}))
+    assert found is not None
+    assert found.guesses == (why,)
+    assert str(found).endswith("; then, shop.orders has statistics pseudo")
+    after = with_drift(judged(sample(LOOKUP, LOOKUP)), found)
+    assert (after.state, bool(after.changed)) == (PlanState.FINE, True)
 
 
 def test_the_same_plans_and_fewer_of_them_are_no_drift() -> None:
@@ -497,6 +613,40 @@ def test_a_digest_that_comes_under_several_modes_is_one(tmp_path: Path) -> None:
     writer.end_session("s")
     with writer.close() as run:
         assert [one.calls for one in choose(run, 3)] == [2]
+
+
+def tally_of(times: dict[str, int]) -> ReplayTally:
+    """Return a tally by the microseconds that each statement kept the target busy."""
+    tally = ReplayTally()
+    for text, micros in times.items():
+        tally.describe(text, text)
+        tally.of(text).latencies["target_service"].add(micros)
+    return tally
+
+
+def test_the_digests_that_keep_the_target_busy_are_explained_after_a_replay() -> None:
+    """One that is not slower for certain may have lost its index: those of most of the time are looked at, a few."""
+    busy = {"select * from `a`": 700, "update `b` set `c` = ?": 248, "select * from `rare`": 2, "set names utf8": 50}
+    assert busiest(tally_of(busy)) == {"select * from `a`", "update `b` set `c` = ?"}
+    assert len(busiest(tally_of({f"select * from `t{number}`": 10 for number in range(40)}))) == 10
+    assert busiest(tally_of({})) == busiest(tally_of({"select * from `a`": 0})) == frozenset()
+
+
+def test_the_last_number_of_a_run_that_ended_is_of_all_its_digests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a log a line comes every so often: the last one must not look like a run that stands still."""
+    line = PlansLine(quiet=False)
+    monkeypatch.setattr(line, "_due", iter([1.0, 0.0, 0.0]).__next__)
+    for number in (1, 2, 3):
+        line(f"{number} of 3 digests explained")
+    line.finish()
+    assert capsys.readouterr().err.splitlines() == ["1 of 3 digests explained", "3 of 3 digests explained"]
+    short = PlansLine(quiet=False)
+    monkeypatch.setattr(short, "_due", lambda: 0.0)
+    short("3 of 3 digests explained")
+    short.finish()
+    assert capsys.readouterr().err == ""
 
 
 # --- asking -------------------------------------------------------------------------------------------------------

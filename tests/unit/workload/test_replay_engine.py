@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,6 +200,24 @@ def test_a_slow_answer_makes_the_next_calls_late(tmp_path: Path) -> None:
     assert found[1].target_latency is not None
     assert found[1].target_latency >= found[1].lag
     assert made.counters.lag_most >= found[1].lag
+
+
+def test_a_player_that_stands_still_says_so_of_the_calls_under_way(tmp_path: Path) -> None:
+    """The answers were there; nobody took them in. A server that is slow is no stall."""
+    planned([row("a", n, f"SELECT {n}", 1000 * n) for n in range(3)], tmp_path)
+
+    def standing_still(side: Side, call: Call, _times: int) -> Answer:
+        if side is Side.TARGET and call.sql == b"SELECT 1":
+            time.sleep(0.5)  # in the event loop
+        return value("1")
+
+    servers = FakeServers(standing_still)
+    servers.delays["SELECT 2"] = 0.5
+    _, found = engine(tmp_path, servers, replace(FAST, pace=parse_pace("real")))
+    assert int(found[1].details["stalled"]) > 300_000
+    assert found[1].target_service is not None
+    assert int(found[1].details["stalled"]) <= found[1].target_service
+    assert int(found[2].details.get("stalled", "0")) < 400_000
 
 
 def test_too_much_lag_stops_the_run(tmp_path: Path) -> None:

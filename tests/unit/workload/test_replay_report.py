@@ -126,12 +126,47 @@ def test_values_are_withheld_unless_requested(store: ResultStore) -> None:
         assert SECRET not in render(never, form), form
 
 
+def fine() -> Answer:
+    return answer([column("id", INT)], [(b"1",)])
+
+
 def slower() -> ReplayTally:
-    tally, fine = ReplayTally(), answer([column("id", INT)], [(b"1",)])
+    tally = ReplayTally()
     for _ in range(200):
-        one = judged("SELECT id FROM t WHERE code = 5", fine, fine)
-        tally.add(replace(one, source_latency=1_000, target_latency=90_000))
+        one = judged("SELECT id FROM t WHERE code = 5", fine(), fine())
+        tally.add(replace(one, source_latency=3_000_000, target_latency=3_000_000, source_service=1_000,
+                          target_service=90_000))  # fmt: skip
     return tally
+
+
+def test_slower_for_certain_is_judged_by_what_each_side_took(store: ResultStore) -> None:
+    """From the due time both take the same: the source's next call waits for the target's answer, too."""
+    run = written(store, slower())
+    data = report(store, run)
+    text = render(data, Format.TEXT)
+    assert "p50 by 8" in text
+    assert "service time, source  " in text
+    assert "service p99" in text
+    (digest,) = data.document["digests"]
+    assert digest["latency_quantiles"]["source"]["p50"]["value"] >= 3_000_000
+    assert digest["service_quantiles"]["source"]["p50"]["value"] <= 1_024
+    assert data.document["service_time"]["target"]["p50"] >= 90_000
+    equal = ReplayTally()
+    for one in (judged("SELECT id FROM t WHERE code = 5", fine(), fine()) for _ in range(200)):
+        equal.add(replace(one, source_latency=1_000, target_latency=90_000, source_service=900, target_service=900))
+    assert not verdict(equal).slower
+
+
+def test_a_run_of_an_earlier_version_has_no_service_times(store: ResultStore) -> None:
+    tally = slower()
+    run = store.start_run("workload replay c", "h", {"kind": "replay"}, {}, kind=StoredKind.REPLAY)
+    found = verdict(tally)
+    write_replay(store, run, tally, found, facts={"services": {}})
+    data = report(store, run)
+    assert "service_time" not in data.document
+    assert "waits" not in data.document
+    for form in Format:
+        assert render(data, form)
 
 
 def test_a_digest_that_is_slower_shows_its_plans_beside(store: ResultStore) -> None:
@@ -158,6 +193,29 @@ def test_a_digest_that_is_slower_shows_its_plans_beside(store: ResultStore) -> N
     for form in (Format.TEXT, Format.JSON, Format.HTML):
         assert SECRET not in render(data, form)
         assert SECRET in render(shown, form)
+
+
+def test_a_report_says_how_many_digests_were_explained(store: ResultStore) -> None:
+    """That none hurts is said of those that were explained alone."""
+    tally = slower()
+    tally.add(judged("SELECT id FROM u", fine(), fine()))
+    tally.add(judged("SET NAMES utf8mb4", answer([], []), answer([], [])))
+    run = written(store, tally)
+    slow, other = (next(one.tally.digest for one in read_digests(store, run) if f"FROM `{table}`" in one.tally.text)
+                   for table in ("t", "u"))  # fmt: skip
+
+    def keep(digest: str, *found: PlanFinding) -> str:
+        plans = DigestPlans(digest, "SELECT", "shop", ("t",), 200, 1.0)
+        add_plans(store, run, JudgedPlans(plans, found), PlanRecord(digest, "8.5.0"))
+        return render(report(store, run), Format.TEXT)
+
+    text = keep(slow)
+    assert "1 of 2 digests were explained; none of these hurts. All: --plans" in text
+    assert "No plan hurts or changed" not in text
+    scan = PlanFinding(Harm.FULL_SCAN, "u", "the target reads whole table u")
+    text = keep(other, scan)
+    assert "2 of 2 digests were explained; 1 of these hurt." in text
+    assert "All: --plans" not in text
 
 
 def test_each_form_says_the_verdict_and_names_the_digests(store: ResultStore) -> None:
