@@ -71,9 +71,11 @@ def _schema_of(named: str) -> dict[str, Any]:
 
 
 def _plain(part: Any) -> Any:
-    """Return a schema whose texts have the marks of code of Markdown."""
+    """Return a schema whose texts have the marks of code of Markdown, and whose objects are open."""
     if isinstance(part, dict):
-        return {key: _plain(value) for key, value in part.items()}
+        return {
+            key: _plain(value) for key, value in part.items() if (key, value) != ("additionalProperties", False)
+        }  # fmt: skip
     if isinstance(part, list):
         return [_plain(value) for value in part]
     return part.replace("``", "`") if isinstance(part, str) else part
