@@ -84,6 +84,8 @@ def document(store: ResultStore, run: str) -> dict[str, Any]:
     assert isinstance(found.pop("next_steps"), list)
     for digest in found.get("digests", ()) if found.get("kind") == "replay" else ():
         assert digest.pop("latency_quantiles")
+        assert digest.pop("service_quantiles")
+    found.pop("service_time", None)
     return dict(found)
 
 

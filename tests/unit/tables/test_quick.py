@@ -316,7 +316,7 @@ def test_the_report_says_in_every_form_what_was_read(tmp_path: Path) -> None:
     assert report.exit_code is ExitCode.INCONCLUSIVE
     assert report.document["quick"]["level"] == "counts"
     assert report.covered == "Covered: the counts of 1 table pair; no row was read."
-    assert [step.name for step in report.next_steps] == ["migverify tables verify"]
+    assert [step.command for step in report.next_steps] == ["migverify tables verify"]
     for form in (Format.TEXT, Format.JSON, Format.HTML, Format.JUNIT):
         shown = render(report, form)
         assert "counts are equal: 1,000 rows on each side" in shown
