@@ -239,7 +239,7 @@ def conclude(
     ``steps`` are further loads.
     """
     from migverify.workload.catalogue.load import load
-    from migverify.workload.forecast.levels import judge_headroom, latency_alone
+    from migverify.workload.forecast.levels import judge_headroom, latency_alone, latency_without_pause
     from migverify.workload.forecast.steps import trace_of
     from migverify.workload.forecast.store import write_forecast
     from migverify.workload.probe_store import probed_here
@@ -254,7 +254,15 @@ def conclude(
     forecast = _forecast(setup, result, [trace, *steps])
     texts = {digest: one.text for digest, one in result.tally.digests.items()}
     levels = [
-        judge_level(name, level, replace(result.measured(level), alone=latency_alone(trace, level, texts)))
+        judge_level(
+            name,
+            level,
+            replace(
+                result.measured(level),
+                alone=latency_alone(trace, level, texts),
+                steady=latency_without_pause(trace, level, texts),
+            ),
+        )
         for name, level in setup.levels.items()
     ]
     levels += judge_headroom(forecast)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from migverify.workload.forecast.expectation import CLOSE, ModelExpectation, QueueModel, expect, too_few
 from migverify.workload.forecast.model import CallTrace, LevelAtLoad, LevelForecast, LevelState, LoadForecast, LoadLimit
+from migverify.workload.forecast.pauses import longest_pause
 from migverify.workload.replay.latency import Histogram
-from migverify.workload.replay.slo import CONFIDENCE, SloResult, covers
+from migverify.workload.replay.slo import CONFIDENCE, ONE_PAUSE, SloResult, covers
 from migverify.workload.replay.statistics import QuantileEstimate, quantile_estimate
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def _at_load(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) ->
     if not invalid:
         state, reason = judge(estimate, level)
         reasons = (reason,) if reason else ()
+        steady = latency_without_pause(trace, level, texts) if state is LevelState.MISSED else None
+        if steady is not None and judge(quantile_estimate(steady, level.quantile, CONFIDENCE), level)[0] is not state:
+            state, reasons = LevelState.NOT_KNOWN, (ONE_PAUSE,)
     elif not trace.problems and alone.count:
         without = quantile_estimate(alone, level.quantile, CONFIDENCE)
         state = LevelState.MISSED if judge(without, level)[0] is LevelState.MISSED else state
@@ -110,6 +114,17 @@ def _at_load(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) ->
 def latency_alone(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) -> Histogram:
     """Return the latencies of a level's statements without what the replay itself held back."""
     return _of_level(trace, trace.alone, level, texts)
+
+
+def latency_without_pause(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) -> Histogram | None:
+    """Return the latencies of a level's statements without those late in one pause; None where there was none."""
+    calls = [place for place, digest in enumerate(trace.digests) if covers(level, texts.get(trace.names[digest], ""))]
+    limit = int(level.seconds * 1e6)
+    pause = longest_pause(calls, trace.begins, trace.services, trace.latencies, limit)
+    if pause is None:
+        return None
+    left_out = set(pause.calls)
+    return Histogram.of([trace.latencies[one] for one in calls if one not in left_out])
 
 
 def _of_level(trace: CallTrace, values: Sequence[int], level: ServiceLevel, texts: Mapping[str, str]) -> Histogram:

@@ -94,7 +94,8 @@ def _above(rate: float, variation: float, demand: Demand, servers: int, seconds:
     if utilization >= 1:
         return 1.0
     spread = (variation + demand.variation) * demand.mean
-    varies = variation + demand.variation > _NO_VARIATION  # else calls come and go in step, and none waits
+    # Without variation calls come and go in step; calls that take no time keep nobody waiting either.
+    varies = variation + demand.variation > _NO_VARIATION and spread > 0
     chance = waiting_chance(servers, utilization) if varies else 0.0
     speed = 2 * servers * (1 - utilization) / spread if varies else 0.0
     return math.fsum(

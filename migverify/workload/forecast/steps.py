@@ -33,8 +33,12 @@ class MeasuredStep:
     stopped: str
 
 
+LEAST_RATE = 0.01
+"""A lighter load than that takes a hundred times as long as the capture, and more."""
+
+
 def parse_rates(text: str) -> tuple[float, ...]:
-    """Read multiples of the captured load, as in ``1,1.3,2``; ascending, each once.
+    """Read multiples of the captured load, as in ``1,1.3,2``, each 0.01 to 100; ascending, each once.
 
     Raises UsageError: it is no such list.
     """
@@ -42,7 +46,7 @@ def parse_rates(text: str) -> tuple[float, ...]:
         rates = sorted({float(part.removeprefix("x")) for part in text.split(",")})
     except ValueError:
         rates = []
-    if not rates or not all(0 < rate <= 100 for rate in rates):
+    if not rates or not all(LEAST_RATE <= rate <= 100 for rate in rates):
         raise UsageError(f"--rates: {text!r} is no list of loads", hint="For example 1,1.3,2: as captured, then more.")
     return tuple(rates)
 

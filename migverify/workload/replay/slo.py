@@ -23,6 +23,10 @@ _HELD_BACK = (
     "; that is not certain of the target, as the replay itself held calls back or stood still: give it more --jobs and"
     " --connections, and a machine with nothing else on it, or measure the target alone with --rates 1"
 )
+ONE_PAUSE = (
+    "nearly all late calls are of one short stretch: a pause of the target, as of a garbage collection, or the"
+    " beginning of more; replay longer"
+)
 REACHED = 0.99
 """Share of the required rate that counts as reached."""
 
@@ -32,7 +36,8 @@ class ReplayMeasurement:
     """What a run did: calls carried out, seconds, latencies of the target from when each call was due.
 
     ``whole`` is empty when the run got to its end in one go under open loop, else why it says nothing of a level.
-    ``alone`` are the latencies without what the replay itself held back, None where that is not known.
+    ``alone`` are the latencies without what the replay itself held back, None where that is not known. ``steady`` are
+    those without the calls that were late in one pause of the target, None where there was none.
     """
 
     writes: int
@@ -41,6 +46,7 @@ class ReplayMeasurement:
     latency: Histogram
     whole: str = ""
     alone: Histogram | None = None
+    steady: Histogram | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,8 @@ def judge_level(name: str, level: ServiceLevel, measured: ReplayMeasurement) -> 
         )
         if met is False and measured.alone is not None and not _is_missed(measured.alone, level):
             met, doubt = None, _HELD_BACK
+        elif met is False and measured.steady is not None and not _is_missed(measured.steady, level):
+            met, doubt = None, f": {ONE_PAUSE}"
         reasons.append(above + doubt)
     return SloResult(name, met, tuple(reasons), writes, reads, latency, (low, high))
 

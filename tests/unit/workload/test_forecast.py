@@ -441,7 +441,7 @@ def test_a_forecast_survives_its_json_and_never_claims_what_was_not_measured(
 
 def test_rates() -> None:
     assert parse_rates("2,1,x1.3,2") == (1.0, 1.3, 2.0)
-    for text in ("", "fast", "0", "1;2", "-1", "nan", "101"):
+    for text in ("", "fast", "0", "1;2", "-1", "nan", "101", "1e-9"):
         with pytest.raises(UsageError, match="--rates"):
             parse_rates(text)
 
