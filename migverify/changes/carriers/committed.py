@@ -29,6 +29,7 @@ from migverify.changes.carriers.base import (
     Watermark,
 )
 from migverify.changes.carriers.dead_letters import DeadLetterFile
+from migverify.changes.carriers.known_changes import KnownChanges, quick_mark
 from migverify.changes.carriers.lazy import SEPARATOR
 from migverify.changes.carriers.sequence import Watermarks
 from migverify.changes.model import Begin, Commit, Idle, Item, Op, Position, Rows, Statement
@@ -134,7 +135,7 @@ class CommittedChanges:
         self._place = tso_position(self._start)
         self._most = most_waiting
         self._waiting: defaultdict[int, list[Carried | CarriedRow]] = defaultdict(list)
-        self._given: dict[int, None] = {}
+        self._given = KnownChanges(MOST_REMEMBERED, quick_mark)
         self._marks = Watermarks()
         self._voids = _Voids(letters)
         self._oldest: dict[tuple[str, int], int] = {}
@@ -302,7 +303,7 @@ class CommittedChanges:
 
     def _again(self, item: Carried | CarriedRow, commit: int) -> Iterator[Item]:
         """Give out a change that comes after it was excluded."""
-        known = _mark_of(commit, item) in self._given
+        known = self._given.has(commit, item)
         yield from self._transaction(commit, [item], is_late=True)
         if not known:
             reason = f"a change committed at {commit} comes after a watermark that excluded it, and did not come before"
@@ -322,20 +323,18 @@ class CommittedChanges:
             carried = self._waiting.pop(commit)
             self.unfinished -= len(carried)
             yield from self._transaction(commit, carried)
-        while len(self._given) > MOST_REMEMBERED:
-            del self._given[next(iter(self._given))]
 
     def _transaction(
         self, commit: int, carried: list[Carried | CarriedRow], *, is_late: bool = False
     ) -> Iterator[Item]:
-        gtid, moment, given = str(commit), tso_time(commit), self._given
+        gtid, moment, note = str(commit), tso_time(commit), self._given.note
         if self._place.offset != self._reached:
             self._place = tso_position(self._reached)
         yield _make_begin(gtid, self._place, moment, 0)
         rows: CarriedRow | None = None  # those of one table and operation are given together
         statements = set()
         for one in carried:
-            given[_mark_of(commit, one)] = None
+            note(commit, one)
             if type(one) is CarriedRow:
                 if rows is None:
                     rows = one
@@ -387,16 +386,6 @@ _make_rows, _make_begin, _make_commit = _maker(Rows), _maker(Begin), _maker(Comm
 def _rows_of(row: CarriedRow, moment: float) -> Rows:
     _, table, op, images, topic, partition, offset = row
     return _make_rows(op, table, images, f"{topic}/{partition}", offset, int(moment))
-
-
-def _mark_of(commit: int, item: Carried | CarriedRow) -> int:
-    """Return a number by which the same change is recognized when it comes again."""
-    if type(item) is CarriedRow:
-        return hash((commit, item.op, item.images))
-    event = item.event  # type: ignore[union-attr]
-    if isinstance(event, Rows):
-        return hash((commit, event.op, event.table.name, event.images))
-    return hash((commit, event.sql, event.tables))
 
 
 def _commit_of(item: Carried | CarriedRow) -> int:

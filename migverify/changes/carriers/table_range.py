@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TypeAlias
 
 from migverify.changes.carriers.base import (
@@ -23,8 +22,9 @@ from migverify.changes.carriers.base import (
     Watermark,
 )
 from migverify.changes.carriers.committed import MOST_REMEMBERED
+from migverify.changes.carriers.known_changes import KnownChanges, exact_mark
 from migverify.changes.carriers.sequence import Watermarks
-from migverify.changes.model import Op, Position, Statement
+from migverify.changes.model import Position, Statement
 
 _QUIET_BEATS = 5
 """After so many heartbeats without a message between them, a followed carrier is at its present end."""
@@ -60,7 +60,7 @@ class TableRange:
     _names: set[tuple[str, str]] = field(init=False)
     _marks: Watermarks = field(default_factory=Watermarks)
     _rejects: list[tuple[Reject, int]] = field(default_factory=list)
-    _seen: dict[bytes, None] = field(default_factory=dict)
+    _seen: KnownChanges = field(default_factory=lambda: KnownChanges(_MOST_SEEN, exact_mark))
     _next: dict[_Partition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -138,7 +138,7 @@ class TableRange:
     def _is_wanted(self, item: Carried | CarriedRow) -> bool:
         if isinstance(item, CarriedRow):
             tables = ((item.table.database, item.table.table),)
-            return self._is_in_range(item.commit, tables) and self._is_new(item.commit, item.op, item.images)
+            return self._is_in_range(item.commit, tables) and self._is_new(item.commit, item)
         order, event = item.order, item.event
         if order is None or order.server:
             return True  # whoever puts them in order says what is wrong with it
@@ -146,7 +146,7 @@ class TableRange:
         if isinstance(event, Statement):
             return self._is_in_range(commit, event.tables)
         tables = ((event.table.database, event.table.table),)
-        return self._is_in_range(commit, tables) and self._is_new(commit, event.op, event.images)
+        return self._is_in_range(commit, tables) and self._is_new(commit, item)
 
     def _is_in_range(self, commit: int, tables: Sequence[tuple[str, str]]) -> bool:
         return commit <= self.start or (self._is_before_end(commit) and self._is_of_table(tables))
@@ -161,16 +161,8 @@ class TableRange:
         named = {(database.casefold(), table.casefold()) for database, table in tables}
         return any((database, "") in named or (database, table) in named for database, table in self._names)
 
-    def _is_new(self, commit: int, op: Op, images: bytes) -> bool:
-        if commit <= self.start or self.endless:
-            return True
-        change = blake2b(f"{commit} {op.value} ".encode() + images, digest_size=16).digest()
-        if change in self._seen:
-            return False
-        self._seen[change] = None
-        if len(self._seen) > _MOST_SEEN:
-            del self._seen[next(iter(self._seen))]
-        return True
+    def _is_new(self, commit: int, item: Carried | CarriedRow) -> bool:
+        return commit <= self.start or self.endless or self._seen.note(commit, item)
 
     def _watermark(self, mark: Watermark) -> Iterator[CarriedItem]:
         here = None if mark.everywhere else (mark.place.topic, mark.place.partition)
