@@ -98,6 +98,7 @@ class Crossing:
         self._texts = TextProof() if proves_texts else None
         self._doubtful: dict[Place, list[tuple[KeyChange, int]]] = {}
         self._first_resumes = -1
+        self._early: dict[int, int] = {}
         self._forgotten = start
         self._new_images, self._feed_writers, self._limit = new_images, feed_writers, limit
         self._ranges, self._workers = IdRanges(generators or {}), workers
@@ -195,7 +196,9 @@ class Crossing:
         key = self._keys[place]
         ordinal, is_brought = key.forget()
         self._forgotten = max(self._forgotten, ordinal)
-        if not is_brought and -1 < self._first_resumes < ordinal:
+        if not is_brought and self._first_resumes < 0:  # where the feed began to be known is not known yet
+            self._early[place[0]] = max(ordinal, self._early.get(place[0], ordinal))
+        elif not is_brought and self._first_resumes < ordinal:
             self.behind.add(place[0])
         if not key.images:
             del self._keys[place]
@@ -233,7 +236,9 @@ class Crossing:
     def _move_resumes(self, read_to: int) -> None:
         while self._resumes and self._resumes[0][0] <= read_to:
             self._resumes_at = max(self._resumes_at, self._resumes.popleft()[1])
-            self._first_resumes = self._resumes_at if self._first_resumes < 0 else self._first_resumes
+            if self._first_resumes < 0 <= self._resumes_at:
+                self._first_resumes = self._resumes_at
+                self.behind |= {pair for pair, ordinal in self._early.items() if self._first_resumes < ordinal}
         if self._read_to < self._resumes_at:
             return  # changes could not wait: what the feed may have sent is not read yet
         settled = {}

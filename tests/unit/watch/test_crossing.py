@@ -410,6 +410,18 @@ def test_with_little_memory_no_liberty_is_named(rng: random.Random, actions: lis
     assert named(world.findings) == []
 
 
+def test_what_was_forgotten_before_the_first_checkpoint_may_still_be_brought() -> None:
+    crossing = Crossing(0, limit=1)
+    crossing.resumes_at(0, 0)
+    crossing.resumes_at(7, 1)
+    crossing.lead([KeyChange(PAIR, ("3",), b"a", 7, inserted=True)], 7)
+    crossing.lead([KeyChange(PAIR, ("3",), b"b", 11, before=b"a")], 11)
+    crossing.follow([KeyChange(PAIR, ("3",), b"a", 2, inserted=True)], 2)
+    crossing.received_before(11)
+    assert crossing.take() == []
+    assert crossing.counts.unjudged == 1
+
+
 @PROPERTY
 @given(rngs, liberal, liberal)
 def test_one_client_among_all_liberties_is_found_with_its_key(
