@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.faults.adapters.sync_diff_inspector import CONFIG
 from bench.measure import Contender, Figures, ServerClock, run_command
 from bench.setting import Setting, connect, execute, plan
 from migverify.model import Endpoint, KeyRange
@@ -166,7 +167,7 @@ def sync_diff_inspector(setting: Setting, *, threads: int = 4, source_database: 
     def run() -> Figures:
         with tempfile.TemporaryDirectory(prefix="bench-sdi-") as folder:
             config = Path(folder, "config.toml")
-            config.write_text(_SDI.format(
+            config.write_text(CONFIG.format(
                 threads=threads, source=setting.source, target=setting.target, database=setting.database,
                 source_database=database, table=setting.table, folder=folder,
                 fix="true" if source_database else "false",
@@ -179,34 +180,6 @@ def sync_diff_inspector(setting: Setting, *, threads: int = 4, source_database: 
         return replace(figures, note=found[:100] if found else "equal" if same else "different")
 
     return run
-
-
-_SDI = """\
-check-thread-count = {threads}
-export-fix-sql = {fix}
-check-struct-only = false
-[data-sources.one]
-host = "{source.host}"
-port = {source.port}
-user = "{source.user}"
-password = ""
-route-rules = ["r"]
-[data-sources.two]
-host = "{target.host}"
-port = {target.port}
-user = "{target.user}"
-password = ""
-[routes.r]
-schema-pattern = "{source_database}"
-table-pattern = "{table}"
-target-schema = "{database}"
-target-table = "{table}"
-[task]
-output-dir = "{folder}/out"
-source-instances = ["one"]
-target-instance = "two"
-target-check-tables = ["{database}.{table}"]
-"""
 
 
 def reladiff(setting: Setting, *, threads: int = 4, source_database: str | None = None) -> Contender:
