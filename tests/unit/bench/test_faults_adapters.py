@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pymysql
 import pytest
 
 from bench.faults import run as runs
@@ -13,9 +16,10 @@ from bench.faults.adapter import Endpoint, Pair, Task, merge, run_process
 from bench.faults.adapters import KNOWN, adapters
 from bench.faults.adapters.data_validation import DataValidation
 from bench.faults.adapters.migverify import Migverify
+from bench.faults.adapters.pt_table_checksum import PtTableChecksum
 from bench.faults.adapters.reladiff import Reladiff
 from bench.faults.adapters.sync_diff_inspector import SyncDiffInspector
-from bench.faults.cases import load_cases
+from bench.faults.cases import Case, load_cases
 from bench.faults.judge import Ending, Outcome, ReportedDifferences, Rows, TableDifference
 from bench.faults.run import Result, Results, Tool, read_results
 
@@ -144,9 +148,34 @@ def test_data_validation(task: Task, tmp_path: Path, status: str, equal: set[str
     assert (report.ending, set(report.equal), set(report.different)) == (Ending.FINISHED, equal, different)
 
 
+@pytest.mark.parametrize(
+    ("exit_code", "target", "equal", "different"),
+    [(0, "abc", {"one_row"}, set()), (0, "abd", set(), {"one_row"}), (64, None, set(), set())],
+    ids=["equal", "different", "table skipped"],
+)
+def test_pt_table_checksum(
+    task: Task, tmp_path: Path, exit_code: int, target: str | None, equal: set[str], different: set[str]
+) -> None:
+    checksums = iter([{}, {}] if target is None else [{"one_row": [(1, "abc")]}, {"one_row": [(1, target)]}])
+    adapter = PtTableChecksum()
+    adapter.program = program(tmp_path, f"sys.exit({exit_code})")
+    adapter._read = lambda *_: next(checksums)
+    report = adapter.run(task)
+    assert (report.ending, set(report.equal), set(report.different)) == (Ending.FINISHED, equal, different)
+
+
+def test_pt_table_checksum_that_failed_on_one_side_reports_nothing(task: Task, tmp_path: Path) -> None:
+    adapter = PtTableChecksum()
+    adapter.program = program(tmp_path, "print('no privileges', file=sys.stderr); sys.exit(255)")
+    report = adapter.run(task)
+    assert report.ending is Ending.CRASHED
+    assert "no privileges" in report.detail
+
+
 def test_every_adapter_says_how_it_is_run() -> None:
     tools = adapters()
     assert [tool.name for tool in tools] == list(KNOWN)
+    assert adapters(["bench.faults.adapters.spirit:Spirit"])[0].name == "spirit"
     assert all(tool.settings and isinstance(tool.pair, Pair) for tool in tools)
     with pytest.raises(ValueError, match="no tool is called nothing"):
         adapters(["nothing"])
@@ -155,23 +184,64 @@ def test_every_adapter_says_how_it_is_run() -> None:
 # --- a run --------------------------------------------------------------------------------------------------------
 
 
-def test_what_an_adapter_raises_is_an_error_of_its_tool() -> None:
-    class Broken:
-        name, settings, pair = "broken", "none", Pair.MYSQL_TIDB
+class Stub:
+    """A tool that calls every table equal."""
 
-        def version(self) -> str:
-            return "1"
+    settings = "none"
 
-        def available(self) -> str | None:
-            return None
+    def __init__(self, name: str, pair: Pair = Pair.MYSQL_TIDB, unavailable: str | None = None) -> None:
+        self.name, self.pair, self.unavailable = name, pair, unavailable
 
-        def run(self, task: Task) -> ReportedDifferences:
-            raise KeyError(task.tables[0].name)
+    def version(self) -> str:
+        return "1"
 
-    case = load_cases().choose(["equal/one_row"])[0]
-    result = runs._judge_one(Broken(), case, SIDE, SIDE, 5.0)
-    assert result.outcome is Outcome.ERROR
-    assert "KeyError: 'one_row'" in result.reason
+    def available(self) -> str | None:
+        return self.unavailable
+
+    def run(self, task: Task) -> ReportedDifferences:
+        return ReportedDifferences(Ending.FINISHED, equal=frozenset(table.name for table in task.tables))
+
+
+class Broken(Stub):
+    def run(self, task: Task) -> ReportedDifferences:
+        raise KeyError(task.tables[0].name)
+
+
+CASE = load_cases().choose(["equal/one_row"])[0]
+
+
+def run_stubs(monkeypatch: pytest.MonkeyPatch, *stubs: Stub, refused: str = "") -> Results:
+    """Run stubs on one case without servers; loading into the target database ``refused`` fails."""
+
+    @contextmanager
+    def loaded(_case: Case, _source: Endpoint, target: Endpoint) -> Iterator[None]:
+        if target.database == refused:
+            raise pymysql.MySQLError(1064, "no such type")
+        yield
+
+    monkeypatch.setattr(runs, "loaded", loaded)
+    monkeypatch.setattr(runs, "_version", lambda _: "8")
+    return runs.run(stubs, [CASE], SIDE, SIDE, print)
+
+
+def test_a_tool_that_is_not_available_has_a_reason_and_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = run_stubs(monkeypatch, Stub("here"), Stub("away", unavailable="not installed"))
+    assert [(tool.name, tool.unavailable) for tool in results.tools] == [("here", ""), ("away", "not installed")]
+    assert [(result.tool, result.outcome) for result in results.results] == [("here", Outcome.EQUAL)]
+
+
+def test_what_an_adapter_raises_is_an_error_of_its_tool_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, well = run_stubs(monkeypatch, Broken("broken"), Stub("well")).results
+    assert (broken.outcome, well.outcome) == (Outcome.ERROR, Outcome.EQUAL)
+    assert "KeyError: 'one_row'" in broken.reason
+
+
+def test_a_side_that_mysql_cannot_hold_is_no_error_of_a_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    stubs = Stub("cross"), Stub("copy", Pair.MYSQL_MYSQL)
+    results = run_stubs(monkeypatch, *stubs, refused="app_target").results
+    assert [result.outcome for result in results] == [Outcome.EQUAL, Outcome.NOT_SUPPORTED]
+    with pytest.raises(pymysql.MySQLError):
+        run_stubs(monkeypatch, *stubs, refused="app")
 
 
 def test_results_are_stored_and_joined(tmp_path: Path) -> None:
