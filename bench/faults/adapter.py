@@ -15,8 +15,8 @@ from typing import Protocol
 from bench.faults.cases import Table
 from bench.faults.judge import Ending, ReportedDifferences, TableDifference
 
-TAIL = 400
-"""Characters of a tool's last words that results keep."""
+TAIL = 200
+"""Characters of a tool's last line that results keep."""
 
 
 class Pair(StrEnum):
@@ -100,8 +100,9 @@ class Ended:
 
     @property
     def last_words(self) -> str:
-        """The end of what it wrote to standard error, or else to standard output."""
-        return (self.errors.strip() or self.output.strip())[-TAIL:]
+        """The last line that it wrote to standard error, or else to standard output."""
+        lines = self.errors.strip().splitlines() or self.output.strip().splitlines() or [""]
+        return lines[-1].strip()[:TAIL]
 
     def report(
         self,
