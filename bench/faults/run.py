@@ -137,8 +137,8 @@ def _judge_one(adapter: Adapter, case: Case, source: Endpoint, target: Endpoint,
         reported = _report(adapter, task)
         took = round(time.perf_counter() - start, 1)
     judgment = judge(case.expected, reported)
-    reason = judgment.reason.replace(folder, "FOLDER")
-    for port in {source.port, target.port}:  # of this run only: stored results are compared with later ones
+    reason = re.sub(r"\[\d\d:\d\d:\d\d\] ", "", judgment.reason.replace(folder, "FOLDER"))
+    for port in {source.port, target.port}:  # as clock and folder of this run only: stored results can be compared
         reason = re.sub(rf"\b{port}\b", "PORT", reason)
     return Result(case.name, adapter.name, judgment.outcome, judgment.rows, took, " ".join(reason.split())[:REASON])
 

@@ -1,7 +1,8 @@
 """reladiff (PyPI), a continuation of data-diff: one process a table.
 
 Its exit code is 0 after an exception too, so it means nothing. A run counts as finished only when its log says how long
-it took, which is its last line.
+it took, which is its last line. By default it sorts the differing rows, which fails where a value is NULL on one side
+(``'<' not supported between instances of 'NoneType' and 'str'``); ``--skip-sort-results`` leaves that out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Reladiff(ProgramAdapter):
     name = "reladiff"
     settings = (
         "`--json --verbose --columns %` (every column), the key given by `--key-columns`, 4 threads; without a unique "
-        "key every column is the key"
+        "key every column is the key; `--skip-sort-results`, as sorting fails at NULL"
     )
     pair = Pair.MYSQL_TIDB
     executable = "reladiff"
@@ -30,7 +31,7 @@ class Reladiff(ProgramAdapter):
     def _compare(self, task: Task, table: Table) -> ReportedDifferences:
         keys = table.key or table.columns
         command = [self.program, task.source.url, table.name, task.target.url, table.name, "--json", "--verbose"]
-        command += ["--threads", "4", "--columns", "%", *(f"--key-columns={key}" for key in keys)]
+        command += ["--threads=4", "--columns=%", "--skip-sort-results", *(f"--key-columns={key}" for key in keys)]
         ended = run_process(command, task, {"COLUMNS": "1000000"})  # it breaks lines at the width of the terminal
         if "Duration:" not in ended.errors + ended.output:
             return ended.crash()
