@@ -62,8 +62,10 @@ def _endpoints(arguments: argparse.Namespace) -> tuple[Endpoint, Endpoint]:
     if arguments.source:
         return _endpoint(arguments.source, arguments.database), _endpoint(arguments.target, arguments.database)
     from migverify_lab import servers  # not needed where servers are named
+    from migverify_lab.matrix.run import install_md5
 
     pair = servers.up(servers.lab_directory(arguments.lab), "tidb", print)
+    install_md5(pair.source)  # tools that hash with MD5 expect it; MySQL 9.6 and newer have it as a component
     source, target = (
         Endpoint(server.host, server.port, server.user, arguments.database) for server in (pair.source, pair.target)
     )

@@ -100,9 +100,10 @@ class Ended:
 
     @property
     def last_words(self) -> str:
-        """The last line that it wrote to standard error, or else to standard output."""
+        """The last line with an error that it wrote to standard error; else the last line there, or of its output."""
         lines = self.errors.strip().splitlines() or self.output.strip().splitlines() or [""]
-        return lines[-1].strip()[:TAIL]
+        failures = [line for line in lines if "error" in line.lower()]
+        return (failures or lines)[-1].strip()[:TAIL]
 
     def report(
         self,

@@ -11,7 +11,9 @@ import json
 
 from bench.faults.adapter import Pair, ProgramAdapter, Task, merge, run_process
 from bench.faults.cases import Table
-from bench.faults.judge import ReportedDifferences, TableDifference
+from bench.faults.judge import Ending, ReportedDifferences, TableDifference
+
+REFUSAL = "Cannot use a column of type"  # its keys are integers, UUIDs and short texts of letters and digits
 
 
 class Reladiff(ProgramAdapter):
@@ -33,6 +35,9 @@ class Reladiff(ProgramAdapter):
         command = [self.program, task.source.url, table.name, task.target.url, table.name, "--json", "--verbose"]
         command += ["--threads=4", "--columns=%", "--skip-sort-results", *(f"--key-columns={key}" for key in keys)]
         ended = run_process(command, task, {"COLUMNS": "1000000"})  # it breaks lines at the width of the terminal
+        refusal = [line for line in ended.errors.splitlines() if REFUSAL in line]
+        if refusal:
+            return ReportedDifferences(Ending.NOT_SUPPORTED, ended.exit_code, detail=refusal[-1])
         if "Duration:" not in ended.errors + ended.output:
             return ended.crash()
         lines = [line for line in ended.output.splitlines() if line.startswith(('["+"', '["-"'))]

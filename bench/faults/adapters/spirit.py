@@ -20,6 +20,10 @@ class Spirit(ProgramAdapter):
     pair = Pair.MYSQL_MYSQL
     executable = "spirit"
 
+    def available(self) -> str | None:
+        missing = super().available()
+        return missing and f"{missing}; {REASON}"
+
     def run(self, task: Task) -> ReportedDifferences:
         del task
         return ReportedDifferences(Ending.NOT_SUPPORTED, detail=REASON)

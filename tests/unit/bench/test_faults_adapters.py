@@ -104,8 +104,9 @@ def test_migverify(
         ("print('Duration: 1', file=sys.stderr)", Ending.FINISHED, {"one_row"}, set()),
         ('print(\'["-", ["1", "x"]]\'); print(\'Duration: 1\', file=sys.stderr)', Ending.FINISHED, set(), {"one_row"}),
         ("print('no such column', file=sys.stderr)", Ending.CRASHED, set(), set()),
+        ("print('Cannot use a column of type Text() as a key', file=sys.stderr)", Ending.NOT_SUPPORTED, set(), set()),
     ],
-    ids=["equal", "different", "an exception that ends with 0"],
+    ids=["equal", "different", "an exception that ends with 0", "a key that it refuses"],
 )
 def test_reladiff(task: Task, tmp_path: Path, body: str, ending: Ending, equal: set[str], different: set[str]) -> None:
     adapter = Reladiff()
