@@ -118,7 +118,8 @@ def latency_alone(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str
 
 def latency_without_pause(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) -> Histogram | None:
     """Return the latencies of a level's statements without those late in one pause; None where there was none."""
-    calls = [place for place, digest in enumerate(trace.digests) if covers(level, texts.get(trace.names[digest], ""))]
+    covered = _covered(trace, level, texts)
+    calls = [place for place, digest in enumerate(trace.digests) if digest in covered]
     limit = int(level.seconds * 1e6)
     pause = longest_pause(calls, trace.begins, trace.services, trace.latencies, limit)
     if pause is None:
@@ -128,8 +129,13 @@ def latency_without_pause(trace: CallTrace, level: ServiceLevel, texts: Mapping[
 
 
 def _of_level(trace: CallTrace, values: Sequence[int], level: ServiceLevel, texts: Mapping[str, str]) -> Histogram:
-    chosen = {place for place, name in enumerate(trace.names) if covers(level, texts.get(name, ""))}
-    return Histogram.of(list(compress(values, (place in chosen for place in trace.digests))))
+    covered = _covered(trace, level, texts)
+    return Histogram.of(list(compress(values, (digest in covered for digest in trace.digests))))
+
+
+def _covered(trace: CallTrace, level: ServiceLevel, texts: Mapping[str, str]) -> set[int]:
+    """Return the places in ``trace.names`` of the digests that a level judges."""
+    return {place for place, name in enumerate(trace.names) if covers(level, texts.get(name, ""))}
 
 
 def _seconds(value: int | None) -> float | None:

@@ -123,7 +123,7 @@ class LogTail:
             if is_growing:
                 return
             # A log that was copied and truncated goes on as before; one that was opened anew says so by its banner.
-            self._begin_file(self.settle().carry, (*(self.position.read or ()), _mark(file)))
+            self._begin_file(self.settle().carry, (*(self.position.read or ()), _mark(file, _head(file))))
 
     def _begin_file(self, carry: Carry | None, read: tuple[str, ...] | None) -> None:
         self.position = LogPosition(carry=carry, read=None if read is None else read[-REMEMBERED:])
@@ -216,7 +216,7 @@ class LogTail:
         if self.position.read is None:
             held = self._held(rotated) if self.position.anchor_length else None
             before = rotated[: rotated.index(held[0])] if held is not None and held[0] in rotated else rotated
-            self.position = replace(self.position, read=tuple(_mark(one) for one in before))
+            self.position = replace(self.position, read=tuple(_mark(one, _head(one)) for one in before))
         return self._held(rotated) if self.position.anchor_length else self._next(rotated)
 
     def _held(self, rotated: Sequence[Path]) -> tuple[Path, bool] | None:
@@ -263,7 +263,7 @@ class LogTail:
         waiting too: it is a gap.
         """
         head = _head(file)
-        return (head is None or (bool(head) and not live.startswith(head))) and _mark(file) not in read
+        return (head is None or (bool(head) and not live.startswith(head))) and _mark(file, head) not in read
 
     def _rotated(self) -> list[Path]:
         """Return the rotated files, the oldest first."""
@@ -309,9 +309,8 @@ def _head(file: Path) -> bytes | None:
         return None
 
 
-def _mark(file: Path) -> str:
+def _mark(file: Path, head: bytes | None) -> str:
     """Return what tells a file that is read from others: its first bytes, and its inode where there are none."""
-    head = _head(file)
     return hashlib.sha256(head).hexdigest()[:32] if head else f"inode {_inode(file)}"
 
 
