@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from migverify.cli.commands import EVERYTHING
@@ -102,14 +103,18 @@ def messages() -> Iterator[tuple[str, str, str, str]]:
                 yield package, name, message, remedy
 
 
-def _text(node: ast.expr) -> str:
-    """Return a text of the source; empty for one that is made elsewhere."""
+def _text(node: ast.expr, values: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a text of the source; empty for one that is made elsewhere. ``values``: what some names are."""
     if isinstance(node, ast.Constant):
         return str(node.value)
+    if isinstance(node, ast.Name | ast.Attribute):
+        return values.get(node.id if isinstance(node, ast.Name) else node.attr, "")
+    if isinstance(node, ast.FormattedValue):
+        return _text(node.value, values) or "..."
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(v.value) if isinstance(v, ast.Constant) else "..." for v in node.values)
+        return "".join(_text(value, values) for value in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return (_text(node.left) or "...") + (_text(node.right) or "...")
+        return (_text(node.left, values) or "...") + (_text(node.right, values) or "...")
     return ""
 
 
@@ -122,13 +127,17 @@ def _cell(text: str) -> str:
 
 PREFIX = re.compile(r"prefix: ClassVar\[str\] = \"(\w+)\"")
 GAUGE = re.compile(r"[a-z][a-z0-9_]+")
+WRITER = PRODUCT / "exposition.py"
+Values = dict[str, str]
+"""Texts that names of the source have at a place, for example in one turn of a loop."""
 
 
 def metrics_page() -> str:
     """Return the metrics of each module that makes some: name and what it says."""
     parts = [
         "# Metrics\n",
-        "Generated from the program. Watches, guards and runbooks serve them at `/metrics`; reports write them.\n",
+        "Generated from the program. Watches, guards and runbooks serve them at `/metrics`; reports write them.",
+        "What to alert on, and what each alert asks of you: [observability](../observability.md).\n",
         "| metric | meaning | made in |\n|---|---|---|",
     ]
     rows = {(name, text, where) for where, name, text in gauges()}
@@ -137,21 +146,52 @@ def metrics_page() -> str:
 
 
 def gauges() -> Iterator[tuple[str, str, str]]:
-    """Yield module, name and help of each ``Metric`` and of each row of a table of gauges."""
+    """Yield module, name and help of each ``Metric`` and of each row of a table of gauges.
+
+    A name that is not in the source has ``...`` for what is missing: a test refuses it.
+    """
+    statuses = [own[1] for _, text, _ in modules() if (own := PREFIX.search(text)) is not None]
     for path, text, calls in modules():
-        where, own = str(path.relative_to(ROOT)), PREFIX.search(text)
-        prefix = own[1] if own is not None else "migverify_..."
-        for called, node in calls:
-            if called == "Metric" and len(node.args) >= 2:
-                name, meaning = _text(node.args[0]), _text(node.args[1])
-                if name.strip(".") and meaning:
-                    yield where, name.replace("...", prefix, 1) if name.startswith("...") else name, meaning
-            if called == "gauges":
-                yield from ((where, name, meaning) for name, meaning in _rows(node, prefix))
+        if path == WRITER or not any(name in ("Metric", "gauges") for name, _ in calls):
+            continue
+        where, own, tree = str(path.relative_to(ROOT)), PREFIX.search(text), ast.parse(text)
+        for prefix in statuses if own is None else [own[1]]:
+            for name, meaning in _metrics(tree, tree, {"prefix": prefix}):
+                yield where, name, meaning
 
 
-def _rows(call: ast.Call, prefix: str) -> Iterator[tuple[str, str]]:
-    prefix = (_text(call.args[0]) or prefix).replace("...", prefix, 1)
+def _metrics(node: ast.AST, module: ast.Module, values: Values) -> Iterator[tuple[str, str]]:
+    """Yield name and help of each metric below a node, once for each turn of a loop and each call of a function."""
+    if isinstance(node, ast.FunctionDef) and node.name == "gauges":
+        return  # its rows are read where it is called
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id == "Metric":
+            yield _text(node.args[0], values), _text(node.args[1], values)
+        if node.func.id == "gauges":
+            yield from _rows(node, values)
+    for turn in _turns(node, module):
+        for child in ast.iter_child_nodes(node):
+            yield from _metrics(child, module, values | turn)
+
+
+def _turns(node: ast.AST, module: ast.Module) -> list[Values]:
+    """Return what names are in each turn of a loop over a written table, or in each call of a function here."""
+    names: list[ast.expr | ast.arg] = []
+    turns: list[list[ast.expr]] = []
+    if isinstance(node, ast.For) and isinstance(node.target, ast.Tuple) and isinstance(node.iter, ast.Tuple):
+        names += node.target.elts
+        turns = [row.elts for row in node.iter.elts if isinstance(row, ast.Tuple)]
+    elif isinstance(node, ast.FunctionDef):
+        names += node.args.args
+        calls = (call for call in ast.walk(module) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name))
+        turns = [call.args for call in calls if isinstance(call.func, ast.Name) and call.func.id == node.name]
+    words = [name.id if isinstance(name, ast.Name) else name.arg if isinstance(name, ast.arg) else "" for name in names]
+    found = [dict(zip(words, map(_text, turn), strict=False)) for turn in turns]
+    return [{name: text for name, text in one.items() if text} for one in found] or [{}]
+
+
+def _rows(call: ast.Call, values: Values) -> Iterator[tuple[str, str]]:
+    prefix = _text(call.args[0], values)
     for node in ast.walk(call):
         if isinstance(node, ast.Tuple) and len(node.elts) == 3:
             name, _, text = (_text(element) for element in node.elts)

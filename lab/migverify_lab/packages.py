@@ -21,7 +21,7 @@ from migverify.errors import LabError
 from migverify_lab.cache import Progress, cache_directory, file_lock, install_into
 
 __all__ = [
-    "NGINX", "PROMETHEUS", "Package", "Unpacking", "download_packages", "find", "loader_command", "provide",
+    "NGINX", "PROMETHEUS", "PROMTOOL", "Package", "Unpacking", "download_packages", "find", "loader_command", "provide",
     "unpacked",
 ]  # fmt: skip
 
@@ -78,6 +78,7 @@ class Package:
 
 NGINX = Package("nginx", "nginx", "usr/sbin/nginx", "nginx-1.22")
 PROMETHEUS = Package("prometheus", "prometheus", "usr/bin/prometheus", "prometheus")
+PROMTOOL = Package("promtool", "prometheus", "usr/bin/promtool", "prometheus")
 
 
 def find(one: Package) -> tuple[str, ...] | None:

@@ -27,6 +27,17 @@ def provide(on_progress: Progress) -> tuple[str, ...]:
     return packages.provide(packages.PROMETHEUS, on_progress)
 
 
+def provide_promtool(on_progress: Progress) -> tuple[str, ...]:
+    """Return the command line of promtool, which the same package has.
+
+    Raises
+    ------
+    LabError
+        as ``provide``.
+    """
+    return packages.provide(packages.PROMTOOL, on_progress)
+
+
 def serve_command(programs: tuple[str, ...], configuration: Path, data: Path, port: int) -> list[str]:
     """Return the command line of a running server that listens on this machine only."""
     return [

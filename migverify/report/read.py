@@ -154,9 +154,10 @@ def _next_steps(
 
 
 def _counted(noun: str, counts: dict[Verdict, int]) -> Metric:
-    name, title = ("rules", "Rules") if noun == "rule" else ("tables", "Table pairs")
     samples = [({"verdict": str(verdict)}, number(n)) for verdict, n in counts.items()]
-    return Metric(f"migverify_run_{name}", f"{title} by verdict.", samples)
+    if noun == "rule":
+        return Metric("migverify_run_rules", "Rules by verdict.", samples)
+    return Metric("migverify_run_tables", "Table pairs by verdict.", samples)
 
 
 def _covered(info: RunInfo, tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> str:
