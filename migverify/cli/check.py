@@ -14,11 +14,11 @@ from migverify.cli.guards import (
     GuardOptions,
     JsonOption,
     MetricsFileOption,
-    MetricsPortOption,
     StoreOption,
     WatchOption,
     run_guards,
 )
+from migverify.cli.watching import MetricsAddressOption
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def check(
     passed: AllOption = False,
     watch: WatchOption = False,
     every: EveryOption = 30.0,
-    metrics_port: MetricsPortOption = None,
+    metrics_port: MetricsAddressOption = None,
     metrics_file: MetricsFileOption = None,
     store: StoreOption = None,
 ) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from migverify.cli.commands import add
 from migverify.cli.console import JsonOption, examples, say
+from migverify.cli.watching import ListenAddress, listen_address
 from migverify.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -77,8 +78,13 @@ def board(
         typer.Option("--out", "-o", metavar="FILE", help="Write the board once: .html, .json, .prom, .xml or text."),
     ] = None,
     listen: Annotated[
-        str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Serve it live, with /metrics and /fleet.json."),
+        ListenAddress | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            parser=listen_address,
+            help="Serve it live, with /metrics and /fleet.json.",
+        ),
     ] = None,
     every: Annotated[
         float, typer.Option("--every", metavar="SECONDS", min=1, help="With --listen: read all anew so often.")
@@ -95,8 +101,7 @@ def board(
         raise UsageError("name a file with --out, or an address with --listen",
                          hint="migverify fleet board -o fleet.html")  # fmt: skip
     if listen is not None:
-        host, port = _address(listen)
-        _serve(fleet, host, port, every, service, wave)
+        _serve(fleet, listen, every, service, wave)
         return
     from migverify.fleet.board import fleet_report, read_state
     from migverify.fleet.definition import load_fleet
@@ -111,15 +116,8 @@ def board(
     raise typer.Exit(int(report.exit_code))
 
 
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise UsageError(f"--listen {text}: this is no address", hint="Write 127.0.0.1:8770, or [::1]:8770.")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
 def _serve(
-    fleet: Path, host: str, port: int, every: float, services: list[str] | None, waves: list[str] | None
+    fleet: Path, address: ListenAddress, every: float, services: list[str] | None, waves: list[str] | None
 ) -> None:
     from migverify.cli.runbook_page import serve_until_stopped
     from migverify.fleet.definition import load_fleet
@@ -129,7 +127,7 @@ def _serve(
         return chosen(loaded, services, waves)
 
     wanted(load_fleet(fleet))  # a wrong name is said at once
-    with BoardServer(lambda: make_pages(fleet, wanted, every), host, port, every) as server:
+    with BoardServer(lambda: make_pages(fleet, wanted, every), *address, every) as server:
         server.start()
         try:
             serve_until_stopped(server, "board")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from migverify.cli.console import command_line, json_text, say
-from migverify.cli.watching import metrics_page, stop_on_signals
+from migverify.cli.watching import ListenAddress, metrics_page, stop_on_signals
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a turn.")]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Ask again and again until Ctrl-C; tell what changes.")]
 EveryOption = Annotated[float, typer.Option("--every", metavar="SECONDS", min=1, help="Time between two askings.")]
-MetricsPortOption = Annotated[
-    int | None, typer.Option(metavar="PORT", help="Serve /metrics on this port of the local host; 0 picks one.")
-]
 MetricsFileOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Keep the metrics in a file, for a textfile collector.")
 ]
@@ -44,7 +41,7 @@ class GuardOptions:
     as_json: bool = False
     watch: bool = False
     every: float = 30.0
-    metrics_port: int | None = None
+    metrics_port: ListenAddress | None = None
     metrics_file: Path | None = None
     passed: bool = False
     render: Callable[[Sequence[GuardResult]], Any] | None = None

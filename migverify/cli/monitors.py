@@ -13,11 +13,11 @@ from migverify.cli.guards import (
     GuardOptions,
     JsonOption,
     MetricsFileOption,
-    MetricsPortOption,
     StoreOption,
     WatchOption,
     run_guards,
 )
+from migverify.cli.watching import MetricsAddressOption
 from migverify.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def monitors(
     passed: AllOption = False,
     watch: WatchOption = False,
     every: EveryOption = 10.0,
-    metrics_port: MetricsPortOption = None,
+    metrics_port: MetricsAddressOption = None,
     metrics_file: MetricsFileOption = None,
     store: StoreOption = None,
 ) -> None:

@@ -17,11 +17,11 @@ from migverify.cli.guards import (
     GuardOptions,
     JsonOption,
     MetricsFileOption,
-    MetricsPortOption,
     StoreOption,
     WatchOption,
     run_guards,
 )
+from migverify.cli.watching import MetricsAddressOption
 from migverify.cli.workload_plans import ExplainGrantsOption, ReadsOnlyOption, SamplesOption
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def plans(
     passed: AllOption = False,
     watch: WatchOption = False,
     every: EveryOption = 3600.0,
-    metrics_port: MetricsPortOption = None,
+    metrics_port: MetricsAddressOption = None,
     metrics_file: MetricsFileOption = None,
     store: StoreOption = None,
 ) -> None:

@@ -14,7 +14,7 @@ import typer
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, MasterOption, StoreOption, command_line, examples
 from migverify.cli.recon_check import DEFAULT_RULES, ParamOption, RulesArgument
 from migverify.cli.recon_setup import EngineOption, ReconSetup, RuleOption, changed_tables, opened_engine, set_up
-from migverify.cli.watching import watch_output
+from migverify.cli.watching import MetricsAddressOption, watch_output
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def watch(
     idle_windows: Annotated[
         int, typer.Option(metavar="WINDOWS", min=0, help="After so many windows without a row: INCONCLUSIVE. 0: never.")
     ] = 3,
-    metrics_port: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Serve /metrics on this port of the local host; 0 picks one.")
-    ] = None,
+    metrics_port: MetricsAddressOption = None,
     metrics_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the metrics in a file, for a textfile collector.")
     ] = None,
@@ -118,7 +116,7 @@ def watch(
         pool = SessionPool(_secrets(setup))
         stack.callback(pool.close)
         output = stack.enter_context(
-            watch_output(as_json=as_json, quiet=quiet, port=metrics_port, file=metrics_file)
+            watch_output(as_json=as_json, quiet=quiet, metrics=metrics_port, file=metrics_file)
         )  # fmt: skip
         status = watch_rules(
             setup.rules, lambda run: _reads(setup, runner, pool, opened, run, stack), opened, request, limits,

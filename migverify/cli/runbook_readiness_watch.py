@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say, visible
-from migverify.cli.guards import MetricsFileOption, MetricsPortOption
+from migverify.cli.guards import MetricsFileOption
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
-from migverify.cli.watching import metrics_page, stop_on_signals
+from migverify.cli.watching import MetricsAddressOption, metrics_page, stop_on_signals
 from migverify.errors import ConfigError, ExitCode, MigverifyError, UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def readiness_watch(
         typer.Option("--cases", metavar="FOLDER", help="Disaster recovery cases; default: dr/ beside the runbook."),
     ] = None,
     heads: HeadsOption = None,
-    metrics_port: MetricsPortOption = None,
+    metrics_port: MetricsAddressOption = None,
     metrics_file: MetricsFileOption = None,
     config: ConfigOption = DEFAULT_CONFIG,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each evaluation.")] = False,

@@ -15,11 +15,11 @@ from migverify.cli.guards import (
     AllOption,
     GuardOptions,
     MetricsFileOption,
-    MetricsPortOption,
     StoreOption,
     WatchOption,
     run_guards,
 )
+from migverify.cli.watching import MetricsAddressOption
 from migverify.errors import ExitCode, UsageError
 from migverify.files import write_whole
 from migverify.model import StoredKind
@@ -165,7 +165,7 @@ def guard(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a turn.")] = False,
     passed: AllOption = False,
-    metrics_port: MetricsPortOption = None,
+    metrics_port: MetricsAddressOption = None,
     metrics_file: MetricsFileOption = None,
     store: StoreOption = None,
 ) -> None:

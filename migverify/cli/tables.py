@@ -31,7 +31,7 @@ from migverify.cli.tables_loss import ARMED_EPILOG, armed, loss
 from migverify.cli.tables_loss import EPILOG as LOSS_EPILOG
 from migverify.cli.tables_quick import LevelOption, SampleOption, SeedOption, UpdatedSinceOption, quick_options
 from migverify.cli.tables_schedule import ScheduleOption, keep_verifying, parse_schedule
-from migverify.cli.watching import watch_output
+from migverify.cli.watching import MetricsAddressOption, watch_output
 from migverify.errors import ExitCode, UsageError
 from migverify.tables.quick import Level
 
@@ -314,9 +314,7 @@ def watch(
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help="Time limit of --until-drained, then INCONCLUSIVE.")
     ] = None,
-    prometheus: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Serve /metrics on this port of the local host; 0 picks one.")
-    ] = None,
+    prometheus: MetricsAddressOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a second; the last has `final`.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No screen and no lines.")] = False,
     store: StoreOption = None,
@@ -339,7 +337,7 @@ def watch(
     with (
         prepared_run(config, tables, current=True) as (loaded, secrets, prepared),
         closing(open_run_store(store, config)) as opened,
-        watch_output(as_json=as_json, quiet=quiet, port=prometheus) as output,
+        watch_output(as_json=as_json, quiet=quiet, metrics=prometheus) as output,
     ):
         limit = timeout if timeout is not None else loaded.watch.drain_seconds
         request = TablesWatchRequest(

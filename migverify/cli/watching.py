@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
@@ -21,6 +21,33 @@ if TYPE_CHECKING:
     from migverify.watch.status import WatchStatus
 
 LINE_SECONDS = 10.0
+
+
+class ListenAddress(NamedTuple):
+    """An address to serve pages at."""
+
+    host: str
+    port: int
+
+
+def listen_address(text: str) -> ListenAddress:
+    """Read ``PORT``, which is one of the loopback address, or ``HOST:PORT``; a host of IPv6 is in brackets."""
+    host, colon, port = text.rpartition(":")
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not (port.isdecimal() and port.isascii() and int(port) <= 65_535) or (":" in host and not is_bracketed):
+        raise typer.BadParameter(f"{text!r} is no address: write 9108, 127.0.0.1:9108 or [::1]:9108")
+    if colon and not host:
+        raise typer.BadParameter(f"{text!r} names no host: write 0.0.0.0{text} for every address of this machine")
+    return ListenAddress(host.strip("[]") or "127.0.0.1", int(port))
+
+
+MetricsAddressOption = Annotated[
+    ListenAddress | None,
+    typer.Option(
+        metavar="[HOST:]PORT", parser=listen_address,
+        help="Serve /metrics on this port of the local host, or at an address; 0 picks one.",
+    ),
+]  # fmt: skip
 
 Publish = Callable[[str], None]
 """Takes the metrics as text."""
@@ -67,11 +94,13 @@ class WatchOutput:
 
 
 @contextmanager
-def watch_output(*, as_json: bool, quiet: bool, port: int | None, file: Path | None = None) -> Iterator[WatchOutput]:
-    """Yield what shows the statuses of a watch; see ``metrics_page`` for ``port`` and ``file``."""
+def watch_output(
+    *, as_json: bool, quiet: bool, metrics: ListenAddress | None, file: Path | None = None
+) -> Iterator[WatchOutput]:
+    """Yield what shows the statuses of a watch; see ``metrics_page`` for ``metrics`` and ``file``."""
     stopped = threading.Event()
     with ExitStack() as stack:
-        publish = stack.enter_context(metrics_page(port, file))
+        publish = stack.enter_context(metrics_page(metrics, file))
         screen = None
         if not as_json and not quiet and sys.stderr.isatty():
             from rich.console import Console
@@ -121,58 +150,47 @@ def stop_on_signals(stopped: threading.Event) -> Iterator[None]:
 
 
 @contextmanager
-def metrics_page(port: int | None, file: Path | None = None) -> Iterator[Publish]:
-    """Serve what is published on a port of the local host, and keep the metrics in a file for a textfile collector.
+def metrics_page(address: ListenAddress | None, file: Path | None = None) -> Iterator[Publish]:
+    """Serve what is published at an address, and keep the metrics in a file for a textfile collector.
 
     Parameters
     ----------
-    port
-        0 picks one; None serves nothing.
+    address
+        Port 0 picks one; None serves nothing.
     file
         Replaced whole, so that nobody reads half a page; None writes none.
 
     Raises
     ------
     UsageError
-        the port cannot be served, or the file's folder is not there.
+        the address cannot be listened on, or the file's folder is not there.
     """
     if file is not None and not file.parent.is_dir():
         raise UsageError(f"there is no folder {file.parent} for {file.name}", hint="Create it first.")
-    pages = {"/metrics": "", "/": ""}
 
-    def publish(text: str) -> None:
-        pages.update({"/metrics": text, "/": text})
+    def keep(text: str) -> None:
         if file is not None:
             _replace(file, text)
 
-    if port is None:
-        yield publish
+    if address is None:
+        yield keep
         return
 
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from migverify.runbook.page.serve import MetricsServer
 
-    class MetricsHandler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = pages.get(self.path, "").encode()
-            self.send_response(200 if body else 503 if self.path in pages else 404)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(body)
+    with MetricsServer(*address) as server:
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
-            del format, args
+        def publish(text: str) -> None:
+            server.text = text
+            keep(text)
 
-    try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), MetricsHandler)
-    except OSError as error:
-        raise UsageError(f"port {port} cannot be served: {error}", hint="Choose another port, or 0.") from error
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    say(f"metrics on http://127.0.0.1:{server.server_address[1]}/metrics")
-    try:
-        yield publish
-    finally:
-        server.shutdown()
-        server.server_close()
+        threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+        risk = "" if server.local else ": whoever reaches this address reads names of tables, rules and services"
+        say(f"metrics on {server.url}metrics{risk}")
+        try:
+            yield publish
+        finally:
+            server.shutdown()
 
 
 def _replace(file: Path, text: str) -> None:

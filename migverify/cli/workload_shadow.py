@@ -19,7 +19,7 @@ from migverify.cli.console import (
     command_line,
     examples,
 )
-from migverify.cli.watching import watch_output
+from migverify.cli.watching import MetricsAddressOption, watch_output
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def follow(
     accept_write_grants: Annotated[
         bool, typer.Option("--accept-write-grants", help="Go on though a user could write; reads only are asked.")
     ] = False,
-    metrics_port: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Serve /metrics on this port of the local host; 0 picks one.")
-    ] = None,
+    metrics_port: MetricsAddressOption = None,
     metrics_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the metrics in a file, for a textfile collector.")
     ] = None,
@@ -126,7 +124,9 @@ def follow(
     )  # fmt: skip
     with ExitStack() as stack:
         opened = stack.enter_context(closing(open_run_store(store, config)))
-        output = stack.enter_context(watch_output(as_json=as_json, quiet=quiet, port=metrics_port, file=metrics_file))
+        output = stack.enter_context(
+            watch_output(as_json=as_json, quiet=quiet, metrics=metrics_port, file=metrics_file)
+        )
         written = _Page(page, opened)
 
         def show(status: ShadowStatus) -> None:

@@ -16,13 +16,18 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from socketserver import TCPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from migverify.errors import UsageError
 from migverify.model import is_loopback
-from migverify.runbook.page.watch_run import Watcher
 
-__all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "HTML", "METRICS", "PageAnswer", "PageServer", "ReadOnlyServer", "asset"]
+if TYPE_CHECKING:
+    from migverify.runbook.page.watch_run import Watcher
+
+__all__ = [
+    "DEFAULT_HOST", "DEFAULT_PORT", "HTML", "METRICS", "MetricsServer", "PageAnswer", "PageServer", "ReadOnlyServer",
+    "asset",
+]  # fmt: skip
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8765
 _POLICY = (
@@ -98,7 +103,7 @@ class ReadOnlyServer(ThreadingHTTPServer):
         except OSError as error:
             raise UsageError(
                 f"{host}:{port} cannot be listened on: {error.strerror or error}",
-                hint="Name another --port, or an address of this machine with --host.",
+                hint="Name another port, or an address of this machine.",
             ) from error
 
     def answer(self, path: str, known: str) -> PageAnswer | None:
@@ -145,6 +150,23 @@ class ReadOnlyServer(ThreadingHTTPServer):
 
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
+
+
+class MetricsServer(ReadOnlyServer):
+    """Serves the metrics that were published last, and says that there are none yet before the first."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.text = ""
+        super().__init__(host, port)
+
+    def answer(self, path: str, known: str) -> PageAnswer | None:
+        """Return the metrics at `/metrics`, and at `/` for a person."""
+        del known
+        if path not in ("/metrics", "/"):
+            return None
+        if not self.text:
+            return PageAnswer("There are no metrics yet.\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        return PageAnswer(self.text, METRICS)
 
 
 class PageServer(ReadOnlyServer):
