@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -65,7 +66,7 @@ class Server:
     folder: Path
     port: int = field(default_factory=free_port)
     jobs: dict[str, list[str]] = field(default_factory=dict)
-    rules: list[dict[str, str]] = field(default_factory=lambda: [WATCHDOG])
+    rules: list[dict[str, Any]] = field(default_factory=lambda: [WATCHDOG])
     process: ProcessId | None = None
 
     @property
