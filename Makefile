@@ -107,7 +107,7 @@ format: setup
 	$(VENV)/bin/ruff format $(CODE)
 
 lock:
-	uv pip compile pyproject.toml --extra connect --extra kafka --extra mcp --extra schedule --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
+	uv pip compile pyproject.toml --extra connect --extra kafka --extra mcp --extra otel --extra schedule --group dev --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements.lock
 	uv pip compile pyproject.toml --extra spark --extra kafka --extra schedule --group dev --group spark35 --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements-spark35.lock
 	uv pip compile pyproject.toml --extra kafka --extra schedule -c requirements.lock --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements-cli.lock
 	uv pip compile pyproject.toml --extra connect --extra kafka --extra schedule -c requirements.lock --generate-hashes --python-version 3.11 --no-emit-index-url -o requirements-spark.lock

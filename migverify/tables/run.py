@@ -39,6 +39,7 @@ from migverify.tables.recheck import (
     run_to_resume,
 )
 from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
+from migverify.tables.trace import run_trace
 from migverify.tables.verify import Controls, VerifyProgress, verify_tables
 
 LOCAL_BUDGET_SECONDS = 1.0
@@ -93,46 +94,48 @@ def run_tables(
     quick = quick_read(store.load_run(run_id))
     planned = prepared.pairs() if quick is None else prepared.parts(quick)
     on_start(run_id)
-    rules = _rules(config, engine)
-    factor = config.limits.latency_factor
-    governor = ConnectionGovernor(engine.slots, factor) if factor is not None else None
-    controls = Controls(
-        on_progress=on_progress,
-        pause_file=Path(config.limits.pause_file) if config.limits.pause_file else None,
-        run_seconds=config.limits.run_seconds,
-        tables_total=len(pairs if chosen is None else chosen),
-        rows_total=prepared.rows,
-        source_still_since=lambda: source_still_since(prepared, config, secrets),
-        governor=governor,
-    )
-    known = {} if request.full or quick is not None else proved_runs(store, prepared.digest, run_id)
-    try:
-        by_keys = _since(prepared, config, secrets, store, run_id, controls)
-        wanted = (
-            narrowed(pair, known.get(pair.id)) for pair in planned
-            if (chosen is None or pair.id in chosen) and pair.id not in by_keys.done
-        )  # fmt: skip
-        verdicts = [] if by_keys.verdict is None else [by_keys.verdict]
-        if by_keys.done != pairs:
-            verdicts.append(verify_tables(wanted, engine, store, run_id, rules, controls))
-        if prepared.hidden:
-            verdicts.append(Verdict.INCONCLUSIVE)
-        if quick is not None:
-            verdicts.append(Verdict.INCONCLUSIVE)  # whatever the tables say: a part of them proves nothing
-        verdict = Verdict.worst(verdicts)
-    except KeyboardInterrupt:
-        store.finish_run(run_id, Verdict.INCONCLUSIVE, {"reasons": [INTERRUPTED], "seconds": time.time() - started})
-        raise
-    facts = {
-        "seconds": time.time() - started,
-        "positions at the end": _positions(config.endpoints, secrets),
-        "reasons": [*prepared.hidden, *by_keys.reasons, *_part_of(quick)],
-        **({"connections used": governor.facts()} if governor is not None else {}),
-        **({"read whole": dict(by_keys.whole)} if by_keys.whole else {}),
-    }
-    if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:
-        facts["reasons"] = ["every table of the earlier run was MATCH"]
-    store.finish_run(run_id, verdict, facts)
+    with run_trace(run_id, engine.name) as trace:
+        rules = _rules(config, engine)
+        factor = config.limits.latency_factor
+        governor = ConnectionGovernor(engine.slots, factor) if factor is not None else None
+        controls = Controls(
+            on_progress=on_progress,
+            trace=trace,
+            pause_file=Path(config.limits.pause_file) if config.limits.pause_file else None,
+            run_seconds=config.limits.run_seconds,
+            tables_total=len(pairs if chosen is None else chosen),
+            rows_total=prepared.rows,
+            source_still_since=lambda: source_still_since(prepared, config, secrets),
+            governor=governor,
+        )
+        known = {} if request.full or quick is not None else proved_runs(store, prepared.digest, run_id)
+        try:
+            by_keys = _since(prepared, config, secrets, store, run_id, controls)
+            wanted = (
+                narrowed(pair, known.get(pair.id)) for pair in planned
+                if (chosen is None or pair.id in chosen) and pair.id not in by_keys.done
+            )  # fmt: skip
+            verdicts = [] if by_keys.verdict is None else [by_keys.verdict]
+            if by_keys.done != pairs:
+                verdicts.append(verify_tables(wanted, engine, store, run_id, rules, controls))
+            if prepared.hidden:
+                verdicts.append(Verdict.INCONCLUSIVE)
+            if quick is not None:
+                verdicts.append(Verdict.INCONCLUSIVE)  # whatever the tables say: a part of them proves nothing
+            trace.verdict = verdict = Verdict.worst(verdicts)
+        except KeyboardInterrupt:
+            store.finish_run(run_id, Verdict.INCONCLUSIVE, {"reasons": [INTERRUPTED], "seconds": time.time() - started})
+            raise
+        facts = {
+            "seconds": time.time() - started,
+            "positions at the end": _positions(config.endpoints, secrets),
+            "reasons": [*prepared.hidden, *by_keys.reasons, *_part_of(quick)],
+            **({"connections used": governor.facts()} if governor is not None else {}),
+            **({"read whole": dict(by_keys.whole)} if by_keys.whole else {}),
+        }
+        if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:
+            facts["reasons"] = ["every table of the earlier run was MATCH"]
+        store.finish_run(run_id, verdict, facts)
     return run_id, verdict
 
 

@@ -296,6 +296,7 @@ class _Since:
         status = watch.run()
         for result in watch.results(status, time.monotonic() - self.started, ""):
             self.store.add_table_result(self.run_id, self._rests_on(result))
+            self.controls.trace.table(result)
         return status
 
     def _identities(self, number: int) -> Mapping[str, object]:

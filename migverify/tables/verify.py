@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from migverify.errors import CanceledError, LoginError, MigverifyError, ReadError
@@ -20,6 +20,7 @@ from migverify.tables.governor import ConnectionGovernor, room
 from migverify.tables.pair_run import PairRun
 from migverify.tables.part_run import run_class
 from migverify.tables.tasks import PairPlan, Rules, Task, outcome_from_text
+from migverify.tables.trace import RunTrace
 
 WAITING = 2
 GRACE_SECONDS = 15.0
@@ -47,11 +48,13 @@ class VerifyProgress:
 class Controls:
     """How a run is watched and stopped. ``run_seconds`` bounds the whole run; a pause file holds new tasks back.
 
+    ``trace`` takes what is read in this process, which ``on_progress`` does not tell from results of an earlier one.
     ``source_still_since`` gives the Unix time since which nobody wrote to any source, None when that is not known.
     ``governor`` says how many tasks may read at once; None: as many as the engine has slots.
     """
 
     on_progress: Callable[[VerifyProgress], None] = lambda _: None
+    trace: RunTrace = field(default_factory=RunTrace)
     pause_file: Path | None = None
     run_seconds: float | None = None
     tables_total: int = 0
@@ -184,6 +187,7 @@ class _Dispatcher:
         if self.controls.governor is not None:
             self.controls.governor.note(outcome, len(self.under_way) + 1)
         run.take(task, outcome)
+        self.controls.trace.chunks(outcome.chunks)
         rows = sum(c.source.rows for c in outcome.chunks if c.source is not None)
         self.rows += rows
         self.bytes += rows * run.pair.row_bytes
@@ -195,8 +199,12 @@ class _Dispatcher:
         for run in [r for r in self.active if r.idle()]:
             self.active.remove(run)
             result = run.result()
-            self.store.add_table_result(self.run_id, result)
+            self._keep(result)
             self._finished(result, tuple(run.example()) if result.verdict is Verdict.MISMATCH else ())
+
+    def _keep(self, result: TableResult) -> None:
+        self.store.add_table_result(self.run_id, result)
+        self.controls.trace.table(result)
 
     def _finished(self, result: TableResult, examples: tuple[RowDiff, ...] = ()) -> None:
         self.verdicts.append(result.verdict)
@@ -213,7 +221,7 @@ class _Dispatcher:
             run.failures.append(reason)
             run.ready.clear()
             result = run.result()
-            self.store.add_table_result(self.run_id, result)
+            self._keep(result)
             self._finished(result)
         self.active.clear()
         self.verdicts.append(Verdict.INCONCLUSIVE)

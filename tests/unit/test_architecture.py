@@ -36,6 +36,7 @@ HEAVY = {
     "pydantic": {"config", "fleet", "guards", "recon", "runbook", "workload", "outputs", "cli"},
     "sqlglot": {"recon", "sql", "workload"},
     "pymysql": {"changes", "db", "store"}, "pymysqlreplication": set(),
+    "opentelemetry": {"tables"},
     "mcp": {"cli"}, "mcp_types": {"cli"}, "anyio": {"cli"},
     "zstandard": {"changes"}, "fsspec": {"changes"}, "confluent_kafka": {"changes", "spark"},
 }  # fmt: skip
