@@ -2,7 +2,7 @@
 
 Nothing is imported unless the standard variables ask for traces (``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like) and the
 extra ``otel`` is installed. Spans wait in the bounded queue of the SDK, which drops what does not fit, and are sent by
-a thread of its own: a collector that is away neither slows a run nor fails it.
+a thread of its own. A collector that is away fails no run and holds no read; the end waits for it for two seconds.
 """
 
 from __future__ import annotations
