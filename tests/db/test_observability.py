@@ -18,7 +18,7 @@ import pytest
 from migverify_lab import prometheus
 from tests.conftest import Databases
 from tests.db.prometheus_server import Server, prometheus_server
-from tests.db.verifying import write_config
+from tests.db.test_watch import config_of, replicated
 from tests.db.watching import Watching, migverify
 from tests.unit.test_observability import FOLDER, alerts, expressions
 from tests.waiting import wait_for
@@ -74,12 +74,12 @@ def alerting(server: Server, state: str) -> set[str]:
 
 def test_a_real_prometheus_raises_what_a_real_watch_finds(databases: Databases, tmp_path: Path) -> None:
     databases.both("CREATE TABLE pay (id INT PRIMARY KEY, v INT)", "INSERT INTO pay VALUES (1, 1), (2, 2)")
-    settings = {"applied": "settle", "settle_seconds": 0.5, "delay": 0.2}
-    config = write_config(tmp_path, databases.pair, databases.name, watch=settings)
+    name = f"observed-{databases.name}"
+    config = config_of(databases, tmp_path, name)
     code, out, err = migverify("tables", "verify", "--engine", "local", "--config", str(config), "--json")
     assert code == 0, err
-    watching = Watching(config, "--since", json.loads(out)["run_id"], "--prometheus", "0")
-    with prometheus_server(tmp_path) as server:
+    with replicated(databases, name, "skip:every=1"), prometheus_server(tmp_path) as server:
+        watching = Watching(config, "--since", json.loads(out)["run_id"], "--prometheus", "0")
         watching.wait_for(lambda status: status["verdict"] == "MATCH")
         said = next(line for line in watching.said if "metrics on" in line)
         server.jobs = {JOB: [urllib.parse.urlsplit(said.split()[-1]).netloc]}
