@@ -32,5 +32,6 @@ def analyzed(databases: Databases, table: str = "orders", *others: str) -> None:
 def counted_late(databases: Databases, output: str) -> bool:
     """Tell whether a command found changes that were counted after ``ANALYZE``; take those statistics again then."""
     late = LATE.findall(output)
-    databases.target(*late)
+    if late:
+        databases.target(*late)
     return bool(late)

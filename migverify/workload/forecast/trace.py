@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from migverify.workload.forecast.model import CallTrace
-from migverify.workload.replay.outcomes import unpack
 from migverify.workload.replay.pace import Pace, PaceKind
 from migverify.workload.replay.run import ReplayResult
 from migverify.workload.replay.runfile import RunFile
+from migverify.workload.replay.timing import asked_calls
 
 _LOADING = frozenset({"read", "write", "ddl", "administrative", "unknown"})
 _MOST_MISSING = 0.01
@@ -67,20 +67,13 @@ def _timed_calls(run: RunFile, pace: Pace) -> Iterator[_TimedCall]:
 
     A call that had to wait for one of another session has no delay of the replay's own before it begins.
     """
-    first = run.db.execute("SELECT due, MIN(sequence) FROM calls").fetchone()[0] or 0
-    sql = (
-        "SELECT id, session, due, sequence, waits IS NOT NULL, body FROM calls JOIN outcomes ON call = id"
-        " WHERE body IS NOT NULL ORDER BY id"
-    )
     session, free, free_alone = -1, 0, 0
-    for index, number, due, sequence, waits, body in run.db.execute(sql):
-        judged = unpack(body, f"{run.folder}: the outcome of call {index}")
-        if number != session:
-            session, free, free_alone = number, 0, 0
+    for call in asked_calls(run, pace):
+        judged, intended, begin, waits = call.outcome, call.intended, call.begin, call.waits
+        if call.session != session:
+            session, free, free_alone = call.session, 0, 0
         if judged.target_service is None or judged.target_latency is None:
             continue
-        intended = pace.due(due - first, sequence) // 1000
-        begin = intended + judged.lag
         stalled = min(int(judged.details.get("stalled", "0")), judged.target_service)
         own = (0 if waits else max(0, begin - max(intended, free))) + stalled
         free = begin + judged.target_service
@@ -88,7 +81,7 @@ def _timed_calls(run: RunFile, pace: Pace) -> Iterator[_TimedCall]:
         alone = min(free_alone - intended, judged.target_latency) if pace.open_loop else judged.target_latency
         failed = judged.details.get("target_errno", "0") != "0" and not judged.captured_error
         yield _TimedCall(
-            judged.digest, max(0, due - first), begin, judged.target_service, judged.target_latency, own, alone, failed
+            judged.digest, max(0, call.arrival), begin, judged.target_service, judged.target_latency, own, alone, failed
         )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migverify.workload.replay.outcomes import unpack
 from migverify.workload.replay.pace import Pace
 from migverify.workload.replay.runfile import RunFile
+from migverify.workload.replay.timing import asked_calls
 
 LEAST_LAG = 1_000_000
 """Microseconds; a run whose calls all began less late than that waited for nothing worth a word."""
@@ -60,22 +60,15 @@ def waits(run: RunFile, pace: Pace) -> list[str]:
 
 def _waits(run: RunFile, pace: Pace) -> Iterator[tuple[str, int, int]]:
     """Yield what a late call waited for, from when to when, microseconds of the run."""
-    first = run.db.execute("SELECT due, MIN(sequence) FROM calls").fetchone()[0] or 0
-    sql = (
-        "SELECT id, session, due, sequence, waits IS NOT NULL, body FROM calls JOIN outcomes ON call = id"
-        " WHERE body IS NOT NULL ORDER BY id"
-    )
     session, source, target = -1, 0, 0
-    for index, number, due, sequence, has_order, body in run.db.execute(sql):
-        judged = unpack(body, f"{run.folder}: the outcome of call {index}")
-        if number != session:
-            session, source, target = number, 0, 0
+    for call in asked_calls(run, pace):
+        judged, begin = call.outcome, call.begin
+        if call.session != session:
+            session, source, target = call.session, 0, 0
         if judged.source_service is None and judged.target_service is None:
             continue  # it was not asked
-        intended = pace.due(due - first, sequence) // 1000
-        begin = intended + judged.lag
         early, late = sorted((source, target))
-        yield _BOTH, intended, min(begin, early)
-        yield (_TARGET if target >= source else _SOURCE), max(intended, early), min(begin, late)
-        yield (_SESSIONS if has_order else _REPLAY), max(intended, late), begin
+        yield _BOTH, call.intended, min(begin, early)
+        yield (_TARGET if target >= source else _SOURCE), max(call.intended, early), min(begin, late)
+        yield (_SESSIONS if call.waits else _REPLAY), max(call.intended, late), begin
         source, target = begin + (judged.source_service or 0), begin + (judged.target_service or 0)
