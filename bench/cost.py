@@ -28,6 +28,8 @@ from migverify.model import Endpoint
 from migverify_lab import servers, tpch
 
 SCALES = {"h03": 0.3, "h1": 1.0, "h3": 3.0}
+LINEITEM_ROWS = 5_990_000
+"""Rows of lineitem at scale 1, rounded down: the figure varies a little from scale to scale."""
 SMALL = "cost_small"
 SMALL_TABLES = 300
 IDLE_SECONDS = 10.0
@@ -65,9 +67,9 @@ def open_lab(folder: Path, databases: Sequence[str]) -> Lab:
     source, target = (Endpoint(name, one.host, one.port, one.user)
                       for name, one in (("source", pair.source), ("target", pair.target)))  # fmt: skip
     for database in databases:
-        if not _tables(source, database):
+        if not _is_loaded((source, target), database):
             tpch.load(pair, database, SCALES[database], (), 0, directory, print)
-    if not _tables(source, SMALL):
+    if len(_tables(source, SMALL)) < SMALL_TABLES or len(_tables(target, SMALL)) < SMALL_TABLES:
         _make_small((source, target))
     clock = ServerClock(source.port, target.port)
     clock.start()
@@ -76,10 +78,21 @@ def open_lab(folder: Path, databases: Sequence[str]) -> Lab:
     return Lab(source, target, Cost(idle.source_cpu / idle.wall, idle.target_cpu / idle.wall))
 
 
+def _is_loaded(endpoints: Sequence[Endpoint], database: str) -> bool:
+    """Whether the largest table has its rows on both sides: a load that was cut off leaves tables without them."""
+    least = SCALES[database] * LINEITEM_ROWS
+    return all(
+        "lineitem" in _tables(endpoint, database)
+        and int(str(execute(endpoint, f"SELECT COUNT(*) FROM `{database}`.lineitem")[0][0])) >= least
+        for endpoint in endpoints
+    )
+
+
 def _make_small(endpoints: Sequence[Endpoint]) -> None:
     rows = ",".join(f"({n},'row {n}')" for n in range(10))
     for endpoint in endpoints:
         with connect(endpoint) as connection, connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE IF EXISTS {SMALL}")
             cursor.execute(f"CREATE DATABASE {SMALL}")
             for number in range(SMALL_TABLES):
                 cursor.execute(f"CREATE TABLE {SMALL}.t{number} (id BIGINT PRIMARY KEY, word VARCHAR(20) NOT NULL)")

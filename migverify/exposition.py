@@ -30,6 +30,11 @@ class Metric(NamedTuple):
     samples: Iterable[Sample]
 
 
+def listed(metrics: Iterable[Metric]) -> list[Metric]:
+    """Return gauges that can be read more than once."""
+    return [Metric(name, text, list(samples)) for name, text, samples in metrics]
+
+
 def page(metrics: Iterable[Metric]) -> str:
     """Return gauges as a page that ends with a line break."""
     lines: list[str] = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from migverify.cli.console import command_line, json_text, say
-from migverify.cli.watching import ListenAddress, metrics_page, stop_on_signals
+from migverify.cli.watching import ListenAddress, Publish, metrics_page, stop_on_signals
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -91,15 +91,13 @@ def run_guards(
     raise typer.Exit(int(verdict))
 
 
-def _once(
-    guards: Sequence[StandingGuard], kept: GuardRecorder, asking: GuardOptions, publish: Callable[[str], None]
-) -> ExitCode:
-    from migverify.guards.text import guard_steps, prometheus_text, results_as_json
+def _once(guards: Sequence[StandingGuard], kept: GuardRecorder, asking: GuardOptions, publish: Publish) -> ExitCode:
+    from migverify.guards.text import guard_metrics, guard_steps, results_as_json
     from migverify.guards.watch import ask
 
     results = ask(guards, on_result=kept.add)
     verdict = kept.finish(results)
-    publish(prometheus_text(results, time.time()))
+    publish(guard_metrics(results, time.time()))
     if asking.as_json:
         reported = asking.render(results) if asking.render is not None else results_as_json(results, kept.run_id)
         if isinstance(reported, dict) and "verdict" in reported:
@@ -113,10 +111,8 @@ def _once(
     return verdict.exit_code
 
 
-def _watched(
-    guards: Sequence[StandingGuard], kept: GuardRecorder, asking: GuardOptions, publish: Callable[[str], None]
-) -> ExitCode:
-    from migverify.guards.text import change_line, guard_steps, prometheus_text, status_as_json
+def _watched(guards: Sequence[StandingGuard], kept: GuardRecorder, asking: GuardOptions, publish: Publish) -> ExitCode:
+    from migverify.guards.text import change_line, guard_metrics, guard_steps, status_as_json
     from migverify.guards.watch import GuardsWatch
 
     stopped = threading.Event()
@@ -124,7 +120,7 @@ def _watched(
     def tell(status: GuardsStatus) -> None:
         for result in status.results:
             kept.add(result)
-        publish(prometheus_text(status.results, status.at))
+        publish(guard_metrics(status.results, status.at))
         if asking.as_json:
             typer.echo(json_text(status_as_json(status, kept.run_id), guard_steps(status.verdict, kept.run_id)))
         elif status.turn == 1:

@@ -108,10 +108,9 @@ def readiness_watch(
         stack.enter_context(stop_on_signals(stopped))
 
         def show(status: ReadinessStatus) -> None:
-            from migverify.exposition import page
             from migverify.runbook.readiness.metrics import readiness_metrics
 
-            publish(page(readiness_metrics(status, seconds)))
+            publish(readiness_metrics(status, seconds))
             _print(status, as_json=as_json)
 
         last = ReadinessWatch(

@@ -152,6 +152,7 @@ def _verify_once(
     from migverify.report.render import Format, render
     from migverify.tables.prepare import prepared_run
     from migverify.tables.run import run_tables
+    from migverify.telemetry import sent_metrics
 
     line = ProgressLine(quiet=quiet or (as_json and not sys.stderr.isatty()))
     with (
@@ -170,6 +171,8 @@ def _verify_once(
         finally:
             line.clear()
         data = completed_report(read_report(opened, run_id, ReportOptions(values=loaded.report.values)))
+    with sent_metrics() as send:
+        send(data.metrics)
     typer.echo(
         json.dumps(data.json_document, ensure_ascii=False)
         if as_json

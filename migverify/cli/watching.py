@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
@@ -15,9 +15,12 @@ import typer
 
 from migverify.cli.console import completed, raw_stream, say, visible
 from migverify.errors import ExitCode, UsageError
+from migverify.exposition import Metric, listed, page
 from migverify.files import write_whole
+from migverify.telemetry import sent_metrics
 
 if TYPE_CHECKING:
+    from migverify.runbook.page.serve import MetricsServer
     from migverify.watch.status import WatchStatus
 
 LINE_SECONDS = 10.0
@@ -49,8 +52,8 @@ MetricsAddressOption = Annotated[
     ),
 ]  # fmt: skip
 
-Publish = Callable[[str], None]
-"""Takes the metrics as text."""
+Publish = Callable[[Iterable[Metric]], None]
+"""Takes the metrics as they are now."""
 
 
 class WatchOutput:
@@ -67,9 +70,9 @@ class WatchOutput:
 
     def show(self, status: WatchStatus) -> None:
         """Take one status."""
-        from migverify.watch.status import json_line, lines, prometheus_text
+        from migverify.watch.status import json_line, lines, status_metrics
 
-        self._publish(prometheus_text(status))
+        self._publish(status_metrics(status))
         if self._json and not status.final:
             typer.echo(json_line(status, completed))
         elif self._screen is not None:
@@ -151,7 +154,9 @@ def stop_on_signals(stopped: threading.Event) -> Iterator[None]:
 
 @contextmanager
 def metrics_page(address: ListenAddress | None, file: Path | None = None) -> Iterator[Publish]:
-    """Serve what is published at an address, and keep the metrics in a file for a textfile collector.
+    """Serve what is published at an address, keep it in a file for a textfile collector, send it by OpenTelemetry.
+
+    It is sent where the standard variables name a collector: see ``migverify.telemetry``.
 
     Parameters
     ----------
@@ -168,30 +173,31 @@ def metrics_page(address: ListenAddress | None, file: Path | None = None) -> Ite
     if file is not None and not file.parent.is_dir():
         raise UsageError(f"there is no folder {file.parent} for {file.name}", hint="Create it first.")
 
-    def keep(text: str) -> None:
-        if file is not None:
-            _replace(file, text)
+    with ExitStack() as stack:
+        send = stack.enter_context(sent_metrics())
+        server = None if address is None else stack.enter_context(_serving(address))
 
-    if address is None:
-        yield keep
-        return
+        def publish(metrics: Iterable[Metric]) -> None:
+            shown = listed(metrics)
+            send(shown)
+            text = page(shown)
+            if server is not None:
+                server.text = text
+            if file is not None:
+                write_whole(file, text.encode("utf-8", "backslashreplace"))
 
+        yield publish
+
+
+@contextmanager
+def _serving(address: ListenAddress) -> Iterator[MetricsServer]:
     from migverify.runbook.page.serve import MetricsServer
 
     with MetricsServer(*address) as server:
-
-        def publish(text: str) -> None:
-            server.text = text
-            keep(text)
-
         threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
         risk = "" if server.local else ": whoever reaches this address reads names of tables, rules and services"
         say(f"metrics on {server.url}metrics{risk}")
         try:
-            yield publish
+            yield server
         finally:
             server.shutdown()
-
-
-def _replace(file: Path, text: str) -> None:
-    write_whole(file, text.encode("utf-8", "backslashreplace"))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from migverify.exposition import VERDICTS, Metric, number, page
+from migverify.exposition import VERDICTS, Metric, number
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult, worst
 from migverify.guards.watch import AnswerChange, GuardsStatus
 from migverify.model import NextStep, Verdict
@@ -103,11 +103,6 @@ def guard_steps(verdict: Verdict, run_id: str) -> tuple[NextStep, ...]:
 
 
 _STATES = {AnswerState.PASS: "0", AnswerState.FAIL: "1", AnswerState.WARN: "2", AnswerState.INCONCLUSIVE: "3"}
-
-
-def prometheus_text(results: Sequence[GuardResult], at: float) -> str:
-    """Return the page of ``guard_metrics``."""
-    return page(guard_metrics(results, at))
 
 
 def guard_metrics(results: Sequence[GuardResult], at: float) -> Iterator[Metric]:

@@ -1,15 +1,11 @@
 """Spans of OpenTelemetry of a run, its tables and its chunks: names, counts, seconds and verdicts, no value and no key.
 
-Nothing is imported unless the standard variables ask for traces (``OTEL_EXPORTER_OTLP_ENDPOINT`` and the like) and the
-extra ``otel`` is installed. Spans wait in the bounded queue of the SDK, which drops what does not fit, and are sent by
-a thread of its own. A collector that is away fails no run and holds no read; the end waits for it for two seconds.
+Spans wait in the bounded queue of the SDK, which drops what does not fit, and are sent by a thread of its own: see
+``migverify.telemetry``.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,18 +14,12 @@ from typing import TYPE_CHECKING
 
 from migverify import __version__
 from migverify.model import ChunkResult, ChunkState, TableResult, Verdict
+from migverify.telemetry import shut_down, tracer_provider
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.util.types import AttributeValue
-
-CLOSING_SECONDS = 2.0
-"""How long the end of a run waits for spans that are still to be sent."""
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_HTTP = "http/protobuf"
-_log = logging.getLogger(__name__)
 
 
 class RunTrace:
@@ -117,7 +107,7 @@ def run_trace(run_id: str, engine: str, provider: TracerProvider | None = None) 
     provider
         Takes the spans; None: one that sends them where the environment says, or nobody.
     """
-    own = _provider(os.environ) if provider is None else provider
+    own = tracer_provider() if provider is None else provider
     if own is None:
         yield RunTrace()
         return
@@ -129,48 +119,7 @@ def run_trace(run_id: str, engine: str, provider: TracerProvider | None = None) 
     finally:
         trace.close()
         if provider is None:
-            # Its flush tries again for as long as the exporter's time limit, so the run does not wait for it.
-            closing = threading.Thread(target=own.shutdown, name="spans", daemon=True)
-            closing.start()
-            closing.join(CLOSING_SECONDS)
-
-
-def is_wanted(environment: Mapping[str, str]) -> bool:
-    """Whether the standard variables ask for traces: an endpoint or the exporter is named, and nothing forbids it."""
-    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return False
-    exporter = environment.get("OTEL_TRACES_EXPORTER", "").strip()
-    return exporter == "otlp" or (not exporter and any(environment.get(name) for name in _ENDPOINTS))
-
-
-def _provider(environment: Mapping[str, str]) -> TracerProvider | None:
-    if not is_wanted(environment):
-        return None
-    protocol = next((environment[name] for name in _PROTOCOLS if environment.get(name)), _HTTP)
-    if protocol != _HTTP:
-        _log.warning("no traces are sent: %s is not supported, set OTEL_EXPORTER_OTLP_PROTOCOL=%s", protocol, _HTTP)
-        return None
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-        is_named = "OTEL_SERVICE_NAME" in environment or "service.name" in environment.get(
-            "OTEL_RESOURCE_ATTRIBUTES", ""
-        )
-        resource = Resource.create({} if is_named else {"service.name": "migverify"})
-        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    except ImportError:
-        _log.warning("no traces are sent: install the extra, pip install 'migverify[otel]'")
-        return None
-    except Exception as error:  # noqa: BLE001 - a variable that the SDK refuses is no reason to prove nothing
-        _log.warning("no traces are sent: %s", type(error).__name__)
-        return None
-    # It would say each failure with its address; what is proved does not rest on it.
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    return provider
+            shut_down(own)
 
 
 def _end(span: Span, at: float, *, is_fine: bool) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol
 
-from migverify.exposition import VERDICTS, Metric, number, page
+from migverify.exposition import VERDICTS, Metric, number
 from migverify.model import NextStep, Verdict, judged_document
 
 Complete = Callable[[NextStep], NextStep]
@@ -130,18 +130,16 @@ def rows(status: WatchStatus) -> tuple[list[str], list[list[str]], int]:
     return list(cells[0]) if cells else [], [list(row.values()) for row in cells], max(0, len(order) - MOST_PARTS)
 
 
-def prometheus_text(status: WatchStatus) -> str:
-    """Return the status in the Prometheus text format; the verdict is 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE.
+def status_metrics(status: WatchStatus) -> Iterator[Metric]:
+    """Yield the status as gauges; the verdict is 0 MATCH, 1 MISMATCH, 3 INCONCLUSIVE.
 
     An unknown number is ``NaN``, never left out and never 0. Money has all its digits; Prometheus itself keeps a float.
     """
     prefix = status.prefix
+    yield Metric(f"{prefix}_verdict", "0 match, 1 mismatch, 3 inconclusive.", [({}, VERDICTS[status.verdict])])
     # When the page was made, so that a watch that is gone is seen.
-    return page([
-        Metric(f"{prefix}_verdict", "0 match, 1 mismatch, 3 inconclusive.", [({}, VERDICTS[status.verdict])]),
-        Metric(f"{prefix}_time_seconds", "Unix time of this page.", [({}, f"{status.at:.3f}")]),
-        *status.metrics(),
-    ])  # fmt: skip
+    yield Metric(f"{prefix}_time_seconds", "Unix time of this page.", [({}, f"{status.at:.3f}")])
+    yield from status.metrics()
 
 
 def gauges(prefix: str, label: str, parts: Iterable[Any], names: Iterable[tuple[str, str, str]]) -> Iterator[Metric]:

@@ -11,7 +11,9 @@ import typer
 
 from migverify.cli.watching import ListenAddress, listen_address, metrics_page
 from migverify.errors import UsageError
+from migverify.exposition import Metric, page
 
+ONE = [Metric("a", "One.", [({}, "1")])]
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is tested
 
 
@@ -52,9 +54,9 @@ def test_metrics_are_read_only_and_none_before_the_first(capsys: pytest.CaptureF
         assert "whoever" not in said
         address = served_at(said)
         assert ask(address, "/metrics")[0] == 503
-        publish("a 1\n")
-        assert ask(address, "/metrics") == (200, "a 1\n")
-        assert ask(address, "/") == (200, "a 1\n")
+        publish(ONE)
+        assert ask(address, "/metrics") == (200, page(ONE))
+        assert ask(address, "/") == (200, page(ONE))
         assert ask(address, "/x")[0] == 404
         assert ask(address, "/metrics", method="POST")[0] == 405
         assert ask(address, "/metrics", host="other.example")[0] == 421, "a page of others could read along"
@@ -64,8 +66,11 @@ def test_another_address_answers_for_every_name_and_says_who_can_read(capsys: py
     with metrics_page(ListenAddress(EVERYWHERE, 0)) as publish:
         said = capsys.readouterr().err
         assert "whoever reaches this address reads names of tables, rules and services" in said
-        publish("a 1\n")
-        assert ask(ListenAddress("127.0.0.1", served_at(said).port), "/metrics", host="10.0.0.7:9108") == (200, "a 1\n")
+        publish(ONE)
+        assert ask(ListenAddress("127.0.0.1", served_at(said).port), "/metrics", host="10.0.0.7:9108") == (
+            200,
+            page(ONE),
+        )
 
 
 def test_an_address_that_is_taken_is_refused() -> None:

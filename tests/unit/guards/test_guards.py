@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from migverify.errors import EndpointError, UsageError
+from migverify.exposition import page
 from migverify.guards.keep import GuardRecorder, answers, begin, body, earlier, guards_of
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
-from migverify.guards.text import change_line, prometheus_text, result_lines, results_as_json, status_as_json
+from migverify.guards.text import change_line, guard_metrics, result_lines, results_as_json, status_as_json
 from migverify.guards.watch import GuardsStatus, GuardsWatch, ask
 from migverify.model import Verdict
 from migverify.report.model import ReportOptions
@@ -174,7 +175,7 @@ def test_json_and_metrics() -> None:
     document = json.loads(json.dumps(results_as_json([given], "run-1")))
     assert document["verdict"] == "MATCH"
     assert document["guards"][0]["answers"][0]["state"] == "warn"
-    text = prometheus_text([given], 5.0)
+    text = page(guard_metrics([given], 5.0))
     assert 'migverify_guard_answer{guard="check",name="binlog_format",subject="source"} 2' in text
     assert 'migverify_guard_number{guard="check",name="binlog_format",subject="source",number="days"} 1.5' in text
     assert status_as_json(GuardsStatus(1.0, 2, (given,), ()), "run-1")["changes"] == []

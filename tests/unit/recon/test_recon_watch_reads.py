@@ -13,6 +13,7 @@ import pytest
 from migverify.cli.main import run
 from migverify.cli.watching import metrics_page
 from migverify.errors import ConfigError, PlanError, ReadError, UsageError
+from migverify.exposition import Metric, page
 from migverify.model import ColumnDef, KeyText, StoredKind, Verdict
 from migverify.recon.build import Built
 from migverify.recon.evaluate import Conditions
@@ -28,7 +29,7 @@ from migverify.recon.watch_state import WatchLimits
 from migverify.recon.watch_status import Patience, RulesStatus, RuleStatus, SourceMark
 from migverify.recon.watermark import SourceWatermark
 from migverify.sql.recon import signature_sql
-from migverify.watch.status import prometheus_text
+from migverify.watch.status import status_metrics
 from tests.fakes import FakeStore
 from tests.recon_world import START, World, make_rule
 from tests.rule_fakes import changed, excused
@@ -219,7 +220,7 @@ def a_status(**rule: Any) -> RulesStatus:
 
 
 def test_metrics_are_complete_and_money_is_exact() -> None:
-    text = prometheus_text(a_status())
+    text = page(status_metrics(a_status()))
     rule = 'rule="pa\\"id",severity="critical"'
     for line in (
         "migverify_recon_verdict 1",
@@ -235,16 +236,16 @@ def test_metrics_are_complete_and_money_is_exact() -> None:
         f"migverify_recon_failing{{{rule}}} 0",
     ):
         assert line in text.splitlines()
-    assert f"migverify_recon_failing{{{rule}}} 1" in prometheus_text(a_status(error="dead"))
+    assert f"migverify_recon_failing{{{rule}}} 1" in page(status_metrics(a_status(error="dead")))
     assert text.count("# HELP") == text.count("# TYPE")
 
 
 def test_a_metrics_file_is_replaced_whole(tmp_path: Path) -> None:
     file = tmp_path / "recon.prom"
     with metrics_page(None, file) as publish:
-        publish("a 1\n")
-        publish("a 2\n")
-    assert file.read_text() == "a 2\n"
+        publish([Metric("a", "", [({}, "1")])])
+        publish([Metric("a", "", [({}, "2")])])
+    assert file.read_text() == page([Metric("a", "", [({}, "2")])])
     assert list(tmp_path.iterdir()) == [file]
     with pytest.raises(UsageError), metrics_page(None, tmp_path / "no" / "recon.prom"):
         pass

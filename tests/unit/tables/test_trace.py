@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -18,27 +14,18 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from migverify import telemetry
 from migverify.model import StoredKind, Verdict
-from migverify.tables import trace as traces
-from migverify.tables.trace import RunTrace, is_wanted, run_trace
+from migverify.tables.trace import RunTrace, run_trace
 from migverify.tables.verify import Controls, verify_tables
+from tests.collector import ENDPOINT, collector
+from tests.collector import no_collector as no_collector
 from tests.fakes import FakeStore
 from tests.toy_tables import RULES, ToyEngine, ToySide, make_pair
 from tests.waiting import PATIENCE
 
 SECRET = "value-of-a-row"
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-
-
-@pytest.fixture(autouse=True)
-def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable of the machine that tests, and the level of the SDK's messages as it was."""
-    for name in [name for name in os.environ if name.startswith("OTEL_")]:
-        monkeypatch.delenv(name)
-    logger = logging.getLogger("opentelemetry")
-    level = logger.level
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("no_collector")
 
 
 def verified(provider: TracerProvider | None = None, *, rows: int = 40) -> Verdict:
@@ -103,19 +90,6 @@ def test_a_run_that_is_interrupted_ends_its_spans() -> None:
     assert run.status.status_code is StatusCode.ERROR
 
 
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({}, False), ({ENDPOINT: "http://c:4318"}, True), ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/t"}, True),
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, True), ({"OTEL_TRACES_EXPORTER": "none", ENDPOINT: "http://c"}, False),
-        ({"OTEL_SDK_DISABLED": "true", ENDPOINT: "http://c"}, False), ({"OTEL_SERVICE_NAME": "x"}, False),
-        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c"}, False), ({ENDPOINT: ""}, False),
-    ],
-)  # fmt: skip
-def test_the_standard_variables_ask_for_traces(variables: dict[str, str], wanted: bool) -> None:
-    assert is_wanted(variables) is wanted
-
-
 def test_nothing_is_imported_unless_it_is_asked_for() -> None:
     code = (
         "import sys, migverify.tables.run\n"
@@ -127,38 +101,14 @@ def test_nothing_is_imported_unless_it_is_asked_for() -> None:
     assert asked.stdout.split() == ["RunTrace", "[]"]
 
 
-class _Collector(HTTPServer):
-    """Takes what is sent. ``received`` are paths and bodies."""
-
-    def __init__(self) -> None:
-        self.received: list[tuple[str, bytes]] = []
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: _Collector
-
-    def do_POST(self) -> None:
-        self.server.received.append((self.path, self.rfile.read(int(self.headers["Content-Length"]))))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 def test_spans_reach_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "CLOSING_SECONDS", PATIENCE)
-    with _Collector() as collector:
-        thread = threading.Thread(target=collector.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{collector.server_port}")
+    monkeypatch.setattr(telemetry, "CLOSING_SECONDS", PATIENCE)
+    with collector() as (address, received):
+        monkeypatch.setenv(ENDPOINT, address)
+        monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
         assert verified() is Verdict.MISMATCH
-        collector.shutdown()
-        thread.join()
-    bodies = b"".join(body for _, body in collector.received)
-    assert {path for path, _ in collector.received} == {"/v1/traces"}
+    bodies = b"".join(body for _, body in received)
+    assert {path for path, _ in received} == {"/v1/traces"}
     assert all(word in bodies for word in (b"migverify run", b"migverify table", b"migverify chunk", b"service.name"))
     assert SECRET.encode() not in bodies
 
@@ -173,7 +123,7 @@ def test_a_collector_that_never_answers_holds_no_run(monkeypatch: pytest.MonkeyP
         return SpanExportResult.FAILURE
 
     monkeypatch.setattr(OTLPSpanExporter, "export", export)
-    monkeypatch.setattr(traces, "CLOSING_SECONDS", 0.1)
+    monkeypatch.setattr(telemetry, "CLOSING_SECONDS", 0.1)
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "2")

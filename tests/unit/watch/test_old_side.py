@@ -17,6 +17,7 @@ from migverify.changes.model import Begin, Commit, DecodedTable, Idle, Item, Op,
 from migverify.changes.positions import tso_position
 from migverify.config import Config, load_config
 from migverify.errors import ChangeError, ConfigError, ReadError
+from migverify.exposition import page
 from migverify.model import ColumnDef, TableDef, TableRef, Verdict
 from migverify.sql.key_range import KeyColumn
 from migverify.tables import old_side as tables_old_side
@@ -33,7 +34,7 @@ from migverify.watch.key_changes import DigestedTable, KeyChangeReader
 from migverify.watch.ledger import Ledger
 from migverify.watch.old_side import MOST_NOTES, OLD_SIDE, OldSide, OldSideStatus
 from migverify.watch.side_changes import MarkerCommit, MarkerPairs, MarkerRows, SideChanges
-from migverify.watch.status import final_text, prometheus_text
+from migverify.watch.status import final_text, status_metrics
 from migverify.watch.stream import FollowedBinlog
 from migverify.watch.touched import WatchedTable
 from tests.toy_tables import make_pair
@@ -615,7 +616,7 @@ def test_what_is_found_does_not_change_the_verdict_and_is_in_the_last_lines() ->
     assert "3 findings of writes on source" in status.headline()
     assert "written on source by another than the feed: at least 3 findings (written 1, collision 2)" in text
     assert "3 keys go in circles: what the feed brings to source is carried back" in text
-    assert 'migverify_watch_old_side_findings{kind="collision"} 2' in prometheus_text(status)
+    assert 'migverify_watch_old_side_findings{kind="collision"} 2' in page(status_metrics(status))
     assert status.as_dict()["old_side"]["written"] == {"written": 1, "collision": 2}
     assert without.as_dict()["old_side"] is None
     assert CrossingKind.STALE.value not in old_side.written

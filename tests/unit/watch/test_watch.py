@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from migverify.changes.model import Begin, ColumnMap, Commit, Idle, Item, Op, Position, Rows, Statement, TableMap
 from migverify.errors import ChangeError, EndpointError, MigverifyError, PlanError, ReadError
+from migverify.exposition import page
 from migverify.model import DiffKind, Endpoint, KeyText, LiveState, RowDiff, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.open import open_store
@@ -33,7 +34,7 @@ from migverify.watch import stream as stream_module
 from migverify.watch.applied import Applied, SettleTime
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import KeyState, Ledger, PairCounts, ordinal_of, shown
-from migverify.watch.status import prometheus_text
+from migverify.watch.status import status_metrics
 from migverify.watch.stream import Stream
 from migverify.watch.touched import form_of
 from tests.fakes import FakeStore
@@ -738,11 +739,11 @@ def test_a_side_that_cannot_be_read_is_no_match(made: Any, monkeypatch: pytest.M
     assert "connection lost" in " ".join(status.reasons)
 
 
-def test_prometheus_text_says_what_the_status_says(made: Any) -> None:
+def test_the_gauges_say_what_the_status_says(made: Any) -> None:
     world = World(random.Random(1), skip={1})
     world.write("1", 1)
     world.apply(1)
-    text = prometheus_text(drain(made(world), world))
+    text = page(status_metrics(drain(made(world), world)))
     assert "migverify_watch_verdict 1\n" in text
     assert 'migverify_watch_table_diverged{table="app.t"} 1' in text
     assert 'migverify_watch_lag_seconds{source="source"} 0' in text

@@ -29,6 +29,7 @@ from migverify.errors import (
     ReadError,
     UsageError,
 )
+from migverify.exposition import page
 from migverify.model import (
     ColumnDef,
     Endpoint,
@@ -65,7 +66,7 @@ from migverify.tables.watch_streams import (
 from migverify.watch.applied import Marker, SettleTime
 from migverify.watch.ledger import Ledger, PairCounts
 from migverify.watch.run import WatchRun
-from migverify.watch.status import prometheus_text
+from migverify.watch.status import status_metrics
 from migverify.watch.stream import Collected, SourceProgress, StreamReader
 from migverify.watch.touched import WatchedTable
 from tests.fakes import FakeStore
@@ -384,10 +385,10 @@ def test_a_watermark_that_moves_on_is_noted(tmp_path: Path) -> None:
 
 
 def test_metrics_name_the_direction_and_the_time_that_is_proved(tmp_path: Path) -> None:
-    text = prometheus_text(reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5))
+    text = page(status_metrics(reverse_status(tmp_path, {}, TSO + 9, proved=5, images=5)))
     assert 'migverify_watch_info{direction="reverse",run="r"} 1' in text
     assert f"migverify_watch_as_of_seconds {tso_time(TSO + 9)}" in text
-    assert "migverify_watch_as_of_seconds NaN" in prometheus_text(reverse_status(tmp_path, {}, None))
+    assert "migverify_watch_as_of_seconds NaN" in page(status_metrics(reverse_status(tmp_path, {}, None)))
 
 
 def test_open_keys_hold_the_timestamp_back(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from migverify.changes.model import Idle, Item, Position
 from migverify.changes.positions import tso_position
 from migverify.config import Config, load_config
 from migverify.errors import ConfigError, EndpointError, ReadError, UsageError
+from migverify.exposition import page
 from migverify.model import DiffKind, Flavor, KeyText, LiveState, RowDiff, RunInfo, StoredKind, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.tables import watch_check, watch_identity, watch_ranges, watch_versions
@@ -36,7 +37,7 @@ from migverify.tables.watch_versions import check_versions
 from migverify.watch import applied, clock
 from migverify.watch.applied import Applied, Marker, SettleTime, TimedMarker
 from migverify.watch.ledger import KeyState, Ledger, PairCounts
-from migverify.watch.status import final_text, prometheus_text
+from migverify.watch.status import final_text, status_metrics
 from migverify.watch.stream import Stream
 from tests.fakes import FakeStore
 from tests.toy_tables import RULES, ToyReader, ToySide, make_pair
@@ -385,7 +386,7 @@ def test_the_status_states_the_bound(made: Any) -> None:
     assert (status.sweep.bound_seconds, status.sweep.rounds) == (300.0, 1)
     assert "rollback INCONCLUSIVE; every row was equal at some moment since " in status.headline()
     assert any(reason.startswith("no changefeed: what was written on the target in") for reason in status.reasons)
-    text = prometheus_text(status)
+    text = page(status_metrics(status))
     age = text.partition('migverify_watch_table_equal_age_seconds{table="app.t"} ')[2].partition("\n")[0]
     assert 0 <= float(age) < PATIENCE
     assert "migverify_watch_sweep_bound_seconds 300" in text
