@@ -102,7 +102,7 @@ def resolve_password(endpoint: Endpoint, environment: Mapping[str, str] | None =
     if endpoint.password_env is not None:
         return resolve_variable(endpoint.password_env, f"password_env of {endpoint.name}", environment)
     if endpoint.password_command is not None:
-        return remember(_run(endpoint.password_command, endpoint.name))
+        return command_output(endpoint.password_command, f"password_command of {endpoint.name}")
     return Secret("")
 
 
@@ -146,9 +146,16 @@ def remember_environment(environment: Mapping[str, str] | None = None) -> None:
             remember(Secret(value))
 
 
-def _run(command: str, endpoint: str) -> Secret:
-    """Run a password command in a shell of its own group, so that a time limit ends its children too."""
-    what = f"password_command of {endpoint}"
+def command_output(command: str, what: str) -> Secret:
+    """Return the password that a command prints; ``what`` names it in messages.
+
+    It runs in a shell of its own group, so that a time limit ends its children too.
+
+    Raises
+    ------
+    ConfigError
+        It fails, takes longer than ``COMMAND_SECONDS`` or prints nothing.
+    """
     try:
         process = subprocess.Popen(  # noqa: S602  (the user's own configuration, pipes and all)
             command,
@@ -180,7 +187,7 @@ def _run(command: str, endpoint: str) -> Secret:
     text = text.removesuffix("\n")
     if not text:
         raise ConfigError(f"{what} printed nothing", hint="It has to print the password to standard output.")
-    return Secret(text)
+    return remember(Secret(text))
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:

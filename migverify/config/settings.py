@@ -326,10 +326,11 @@ class ReadinessFloor(DrillRules):
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Where run results go. ``url`` is a SQLAlchemy URL without a password; ``password_env`` names one."""
+    """Where run results go. ``url`` has no password: a variable has it, or a command prints it, or there is none."""
 
     url: str
     password_env: str | None
+    password_command: str | None
     tls: Tls
 
 
@@ -368,6 +369,11 @@ class Config(Strict):
     )
     store_password_env: VariableName | None = Field(
         default=None, description="Name of the environment variable that holds the store's password."
+    )
+    store_password_command: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Shell command that prints the store's password, instead of `store_password_env`.",
     )
     store_tls: TlsSettings = Field(
         default_factory=TlsSettings, description="Encryption of the connection to a store on a server."
@@ -419,6 +425,8 @@ class Config(Strict):
             raise ValueError("`source` is missing")
         if any(not SHARD.fullmatch(name) for name in self.source_shards or {}):
             raise ValueError("names of shards hold letters, digits, _ and -")
+        if self.store_password_env and self.store_password_command:
+            raise ValueError("give either `store_password_env` or `store_password_command`")
         if any(not SHARD.fullmatch(name) for name in self.other_endpoints):
             raise ValueError("names of endpoints hold letters, digits, _ and -")
         if taken := sorted({"source", "sources", "target"} & self.other_endpoints.keys()):
@@ -478,7 +486,7 @@ class Config(Strict):
     def store(self) -> StoreSettings:
         """Where run results go."""
         tls = self.store_tls.for_host(store_host(self.store_url))
-        return StoreSettings(self.store_url, self.store_password_env, tls)
+        return StoreSettings(self.store_url, self.store_password_env, self.store_password_command, tls)
 
     @property
     def routes(self) -> tuple[Route, ...]:

@@ -25,7 +25,7 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _VARIABLE_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _QUOTED = re.compile(r"(alias|anchor|handle|tag) '[^']*'")
 _NAMES_OF_VARIABLES = ("password_env", "store_password_env")
-_SHELL_COMMANDS = ("password_command",)
+_SHELL_COMMANDS = ("password_command", "store_password_command")
 _MOST_VALUES = 1_000_000
 """Of a file, counted with what its aliases repeat: aliases of aliases can make a short file endless."""
 

@@ -34,7 +34,7 @@ from sqlalchemy.schema import CreateTable
 
 from migverify.errors import StoreError, StoreSettingError
 from migverify.model import StoredKind, Tls, default_tls_mode
-from migverify.secrets import resolve_variable
+from migverify.secrets import command_output, resolve_variable
 from migverify.store import schema as t
 from migverify.store.codec import decode_object, digest
 from migverify.store.database import Database, label_of, store_error
@@ -118,13 +118,13 @@ def open_configured(
     url
         Another store than the configuration's.
     variable
-        Name of the environment variable with the password; None: what the configuration names for its own store, else
-        ``MIGVERIFY_STORE_PASSWORD`` where that is set.
+        Name of the environment variable with the password; None: the variable or the command that the configuration
+        has for its own store, else ``MIGVERIFY_STORE_PASSWORD`` where that is set.
 
     Raises
     ------
     ConfigError
-        the variable is not set.
+        the variable is not set, or the command fails.
     StoreError
         the store cannot be opened, or is on an endpoint under test.
     """
@@ -136,6 +136,8 @@ def open_configured(
     password = None
     if variable is not None:
         password = resolve_variable(variable, "password_env of store").reveal()
+    elif is_own and settings.password_command is not None:
+        password = command_output(settings.password_command, "store_password_command").reveal()
     elif PASSWORD_VARIABLE in os.environ:
         password = resolve_variable(PASSWORD_VARIABLE, "the store").reveal()
     tls = settings.tls if is_own else None

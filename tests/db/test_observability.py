@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from migverify_lab import prometheus
+from tests.collector import ENDPOINT, collector
 from tests.conftest import Databases
 from tests.db.prometheus_server import Server, prometheus_server
 from tests.db.test_watch import config_of, replicated
@@ -98,3 +99,22 @@ def test_a_real_prometheus_raises_what_a_real_watch_finds(databases: Databases, 
         assert query(server, f'migverify_watch_table_diverged{{table="{databases.name}.pay"}} == 1')
         watching.stop()
         wait_for(lambda: "MigverifyTargetDown" in alerting(server, "pending"), "the watch is missed", every=0.2)
+
+
+def test_a_run_sends_its_spans_and_its_gauges_and_no_value(
+    databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    databases.both(
+        "CREATE TABLE pay (id INT PRIMARY KEY, v VARCHAR(40))", "INSERT INTO pay VALUES (1, 'of-a-customer')"
+    )
+    databases.target("UPDATE pay SET v = 'of-another-customer'", "COMMIT")
+    config = config_of(databases, tmp_path, "sent")
+    with collector() as (address, received):
+        monkeypatch.setenv(ENDPOINT, address)
+        code, _, err = migverify("tables", "verify", "--engine", "local", "--config", str(config))
+    assert code == 1, err
+    paths = {path for path, _ in received}
+    bodies = b"".join(body for _, body in received)
+    assert paths == {"/v1/traces", "/v1/metrics"}
+    assert all(word in bodies for word in (b"migverify chunk", b"migverify_table_row_diffs", databases.name.encode()))
+    assert b"customer" not in bodies

@@ -308,6 +308,13 @@ def test_store_password_is_refused(url: str) -> None:
         check_store_url(url)
 
 
+def test_a_store_has_a_variable_or_a_command_for_its_password(tmp_path: Path) -> None:
+    config = load(tmp_path, SMALL + "store_password_command: echo ${PW}\n")
+    assert (config.store.password_env, config.store.password_command) == (None, "echo ${PW}")
+    both = "store_password_command: echo x\nstore_password_env: PW\n"
+    assert "either `store_password_env` or `store_password_command`" in str(refused(tmp_path, SMALL + both))
+
+
 def test_comparison_digest_ignores_how_but_not_what(tmp_path: Path) -> None:
     base = load(tmp_path, SMALL)
     same = [
@@ -346,7 +353,7 @@ def test_comparison_digest_ignores_how_but_not_what(tmp_path: Path) -> None:
 
 
 def test_description_holds_no_secret(tmp_path: Path) -> None:
-    text = SMALL.replace('db1"}', 'db1", password_command: "echo hunter2"}')
+    text = SMALL.replace('db1"}', 'db1", password_command: "echo hunter2"}') + "store_password_command: echo hunter2\n"
     config = load(tmp_path, text + "spark: {conf: {spark.hadoop.fs.s3a.secret.key: hunter2}}")
     assert "hunter2" not in str(describe(config))
 

@@ -17,7 +17,8 @@ from urllib.parse import quote
 import pytest
 from sqlalchemy import event, text
 
-from migverify.errors import ExitCode, StoreError
+from migverify.config import load_config
+from migverify.errors import ConfigError, ExitCode, StoreError
 from migverify.model import (
     ChunkChecksum,
     ChunkResult,
@@ -29,7 +30,8 @@ from migverify.model import (
     StoredKind,
     Verdict,
 )
-from migverify.store.open import open_store
+from migverify.store import open as opening
+from migverify.store.open import open_configured, open_store
 from migverify.store.results import ResultStore
 
 PAIR = "d.t"
@@ -300,3 +302,21 @@ def test_a_mistyped_url_is_no_name_of_a_file(tmp_path: Path, monkeypatch: pytest
         open_store(url)
     assert "S3cr" not in "".join(traceback.format_exception(caught.value))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_gives_the_password_of_the_own_store_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str | None] = []
+    monkeypatch.setattr(opening, "open_store", lambda *_, password, **__: given.append(password))
+    monkeypatch.setenv(opening.PASSWORD_VARIABLE, "of the variable")
+    file = tmp_path / "migverify.yaml"
+    file.write_text(
+        "{source: {url: 'mysql://u@a'}, target: {url: 'tidb://u@b'}, tables: {include: ['x.*']},"
+        " store: 'mysql+pymysql://runs@c/runs', store_password_command: 'echo printed'}"
+    )
+    config = load_config(file)
+    open_configured(config)
+    open_configured(config, "mysql+pymysql://runs@d/runs")
+    assert given == ["printed", "of the variable"]
+    file.write_text(file.read_text().replace("echo printed", "false"))
+    with pytest.raises(ConfigError, match="store_password_command failed"):
+        open_configured(load_config(file))
