@@ -308,6 +308,8 @@ class ResultStore(RunLog):
         while page := self._read_scope(run_id, rule, work, nothing):
             for row in page:
                 yield codec.decode_object(row.body, f"a window of {rule}")
+            if len(page) < _PAGE:
+                return
             after = page[-1].window_text
 
     def findings(

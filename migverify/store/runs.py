@@ -142,8 +142,10 @@ class RunLog:
         """One run with its plan; ``last`` names the newest. ``UsageError`` when there is none."""
 
         def work(connection: Connection) -> RunInfo:
-            found = self._find(connection, run_id)
-            row = connection.execute(_ONE_RUN, {"run_id": found}).mappings().one()
+            found = self._find(connection, run_id) if run_id == "last" else run_id
+            row = connection.execute(_ONE_RUN, {"run_id": found}).mappings().one_or_none()
+            if row is None:
+                raise _no_run(run_id, self.database.label)
             events = connection.execute(_EVENTS_OF_RUN, {"run_id": found}).mappings().all()
             return _run_info(row, plan_of(connection, found), events)
 
