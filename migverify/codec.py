@@ -39,6 +39,9 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError(f"nested deeper than {MOST_DEPTH} levels") from None
+    openers = text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
+    if openers <= MOST_DEPTH:  # no deeper than it has brackets
+        return value
     level = [value]
     for _ in range(MOST_DEPTH):
         parts = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]

@@ -16,13 +16,13 @@ from typing import Any
 
 from migverify.config import comparison_digest, load_config
 from migverify.fleet.stores import addresses
-from migverify.guards.ids import NAME as IDS
+from migverify.guards.ids_model import NAME as IDS
 from migverify.guards.keep import GuardRecorder, begin
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.guards.schema_model import NAME as SCHEMA
 from migverify.guards.scope import CONFIGURATION
 from migverify.model import StoredKind, TableResult, Verdict
-from migverify.recon.run import CHOSEN as RULES_CHOSEN
+from migverify.recon.model import CHOSEN as RULES_CHOSEN
 from migverify.runbook.conditions import READINESS
 from migverify.runbook.definition.load import load_runbook
 from migverify.runbook.events import EventKind, RunState
@@ -34,7 +34,7 @@ from migverify.runbook.run.schema_now import fingerprint_of
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables.last_status import LAST_STATUS, LastStatus
-from migverify.tables.run import CHOSEN
+from migverify.tables.run_facts import CHOSEN
 from migverify.watch.ledger import Ledger
 
 RUNBOOK = """\

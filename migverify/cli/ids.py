@@ -111,8 +111,7 @@ def _layouts(given: list[str]) -> dict[str, Layout]:
 
 def _history(store: ResultStore) -> dict[str, list[IdReading]]:
     """Return what earlier runs found used, by subject."""
-    from migverify.guards.ids import NAME
-    from migverify.guards.ids_model import IdReading
+    from migverify.guards.ids_model import NAME, IdReading
     from migverify.guards.keep import history
 
     found: dict[str, list[IdReading]] = {}

@@ -72,7 +72,8 @@ def run(
     from migverify.guards.scope import CONFIGURATION
     from migverify.recon.evaluate import Conditions
     from migverify.recon.listing import write_csv
-    from migverify.recon.run import ALL_RULES, CHOSEN, RulesRequest, RuleTools, run_rules
+    from migverify.recon.model import ALL_RULES, CHOSEN
+    from migverify.recon.run import RulesRequest, RuleTools, run_rules
     from migverify.report.model import ReportOptions
     from migverify.report.read import read_report
     from migverify.report.render import Format, render

@@ -135,7 +135,7 @@ def _keys(setup: ReplaySetup, capture: Path) -> Keys:
 
 def histories(setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path) -> list[str]:
     """Write the histories of a run's transactions; return the files, the source's first."""
-    from migverify.decision.basis import basis_of
+    from migverify.decision.model import basis_of
     from migverify.model import Side
     from migverify.workload.anomalies.record import write_histories
     from migverify.workload.catalogue.versions import server

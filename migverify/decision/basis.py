@@ -15,7 +15,7 @@ from migverify.config import Config
 from migverify.config.digest import HIDDEN, comparison_digest, comparison_meaning, is_secret_name
 from migverify.db.session import Session
 from migverify.decision.differences import LEVEL
-from migverify.decision.model import Basis
+from migverify.decision.model import BASIS, Basis
 from migverify.errors import MigverifyError, UsageError
 from migverify.guards.schema_model import SideSchema, TableSchema
 from migverify.guards.schema_read import read_snapshot, whole_of
@@ -25,8 +25,6 @@ from migverify.sql.fingerprint import column_form, digest, key_form
 from migverify.workload.model import SUMMARY
 from migverify.workload.replay.clone import identify
 
-KEY = "basis"
-"""Among the facts of a run."""
 _BIRTH = "SELECT CREATE_TIME FROM information_schema.tables WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'tidb'"
 _MOST_TABLES, _MOST_PARTS = 2_000, 5_000
 """Of more no single hashes are kept: each run keeps them."""
@@ -90,14 +88,9 @@ def basis_facts(
     A run goes on without it: it is only no evidence for a decision.
     """
     try:
-        return {KEY: read_basis(config, capture, opened).as_json()}, ""
+        return {BASIS: read_basis(config, capture, opened).as_json()}, ""
     except MigverifyError as error:
         return {}, f"this run is no evidence for a decision, as what it rests on could not be read: {error.message}"
-
-
-def basis_of(facts: Mapping[str, Any]) -> Basis | None:
-    """Return the basis among the facts of a run; None where there is none."""
-    return Basis.from_json(facts.get(KEY))
 
 
 def _schema(scope: Scope, sides: tuple[SideSchema, ...], marker: str | None) -> str:

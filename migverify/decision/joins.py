@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from migverify.decision.basis import basis_of
-from migverify.decision.model import Basis, EvidenceReason, ReasonKind
+from migverify.decision.model import Basis, EvidenceReason, ReasonKind, basis_of
 from migverify.decision.read import EvidenceReading
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.workload.forecast.model import LevelState, LoadForecast

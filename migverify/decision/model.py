@@ -9,6 +9,9 @@ from typing import Any
 
 from migverify.model import Verdict
 
+BASIS = "basis"
+"""Fact of a run: what its evidence rests on."""
+
 
 class DecisionPart(StrEnum):
     """What is looked at before a cutover, in the order of harm: docs/decision.md argues it."""
@@ -125,6 +128,11 @@ class Basis:
             {str(name): _texts(parts) for name, parts in tables.items()} if isinstance(tables, Mapping) else {},
             _texts(body.get("settings")),
         )  # fmt: skip
+
+
+def basis_of(facts: Mapping[str, Any]) -> Basis | None:
+    """Return the basis among the facts of a run; None where there is none."""
+    return Basis.from_json(facts.get(BASIS))
 
 
 def _texts(body: object) -> dict[str, str]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from migverify.decision.basis import basis_of
 from migverify.decision.differences import differences
 from migverify.decision.model import (
     Basis,
@@ -21,6 +20,7 @@ from migverify.decision.model import (
     EvidenceReason,
     PartEvidence,
     ReasonKind,
+    basis_of,
 )
 from migverify.errors import StoreError
 from migverify.model import RunInfo, StoredKind

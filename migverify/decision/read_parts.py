@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from migverify.decision.basis import basis_of
-from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence
+from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence, basis_of
 from migverify.decision.read import (
     DOUBT,
     HARM,

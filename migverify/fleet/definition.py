@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import Annotated, Literal
@@ -41,28 +41,21 @@ def _date(value: object) -> object:
     return value
 
 
-def _local_moment(value: object) -> object:
-    if isinstance(value, str):
+def _local(parse: Callable[[str], datetime | time], words: str) -> BeforeValidator:
+    """Return what reads a text of a zone that `zone` names; ``words`` say what the text is."""
+
+    def read(value: object) -> object:
+        if not isinstance(value, str):
+            return value
         try:
-            moment = datetime.fromisoformat(value)
+            moment = parse(value)
         except ValueError:
-            raise ValueError("this is a date and time, for example 2026-12-01T22:00") from None
+            raise ValueError(f"this is {words}") from None
         if moment.tzinfo is not None:
             raise ValueError("this has no offset: `zone` says in which zone it is")
         return moment
-    return value
 
-
-def _clock_time(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            found = time.fromisoformat(value)
-        except ValueError:
-            raise ValueError("this is a time of the day in quotes, for example '22:00'") from None
-        if found.tzinfo is not None:
-            raise ValueError("this has no offset: `zone` says in which zone it is")
-        return found
-    return value
+    return BeforeValidator(read, json_schema_input_type=str)
 
 
 def _positive(seconds: float) -> float:
@@ -80,8 +73,8 @@ PositiveDuration = Annotated[
     float, BeforeValidator(parse_duration, json_schema_input_type=str), AfterValidator(_positive)
 ]
 Day = Annotated[date, BeforeValidator(_date, json_schema_input_type=str)]
-LocalMoment = Annotated[datetime, BeforeValidator(_local_moment, json_schema_input_type=str)]
-ClockTime = Annotated[time, BeforeValidator(_clock_time, json_schema_input_type=str)]
+LocalMoment = Annotated[datetime, _local(datetime.fromisoformat, "a date and time, for example 2026-12-01T22:00")]
+ClockTime = Annotated[time, _local(time.fromisoformat, "a time of the day in quotes, for example '22:00'")]
 
 
 class WaveWindow(Strict):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from migverify.config import Config, load_config
+from migverify.decision.model import Decision
 from migverify.errors import MigverifyError
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.judge import judge
@@ -28,7 +29,6 @@ from migverify.fleet.read_journals import (
 )
 from migverify.fleet.read_runs import (
     RunsReading,
-    read_decision,
     read_ids,
     read_rules,
     read_schema,
@@ -133,7 +133,7 @@ class _FleetReader:
                 verifications=part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or (),
                 watch=part.try_read((FleetPart.WATCH,), lambda: read_watch(reading)),
                 rules=part.try_read((FleetPart.RULES,), lambda: read_rules(reading)),
-                decision=part.try_read((FleetPart.DECISION,), lambda: read_decision(reading, oldest)),
+                decision=part.try_read((FleetPart.DECISION,), lambda: _decision(reading, oldest)),
                 schema=part.try_read((FleetPart.SCHEMA,), lambda: read_schema(reading)),
                 ids=part.try_read((FleetPart.IDS,), lambda: read_ids(reading)),
             )
@@ -189,6 +189,14 @@ def _config(service: FleetService) -> Config | MigverifyError:
         return load_config(Path(service.config))
     except MigverifyError as error:
         return error
+
+
+def _decision(reading: RunsReading, most_age: float) -> Decision | None:
+    if reading.config.decision.capture is None:
+        return None
+    from migverify.fleet.read_decision import read_decision
+
+    return read_decision(reading, most_age)
 
 
 def options_of(service: FleetService) -> str:

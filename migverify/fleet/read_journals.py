@@ -92,7 +92,8 @@ class FleetRooms:
             forbidden = [(e.host, e.port) for e in config.all_endpoints] if config is not None else []
             try:
                 room = open_run_store(part.runs, forbidden=forbidden)
-                self._pasts[part.runs] = past_runs(room, self._wanted.get(part.runs, set()), cases=True)
+                with room.one_reading():
+                    self._pasts[part.runs] = past_runs(room, self._wanted.get(part.runs, set()), cases=True)
             except MigverifyError as error:
                 self._pasts[part.runs] = error
         return self._pasts[part.runs]

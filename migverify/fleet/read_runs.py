@@ -1,4 +1,4 @@
-"""From the runs of a service to evidence: verifications, the watch, rules, guards, and the decision.
+"""From the runs of a service to evidence: verifications, the watch, rules and guards.
 
 Nothing here judges, and no server of the migration is asked: all is what stores and ledgers hold.
 """
@@ -8,34 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from migverify.config import Config
-from migverify.decision.basis import basis_of, capture_identity, configuration_digest
-from migverify.decision.decide import decide
-from migverify.decision.model import Basis, Decision
-from migverify.decision.read import EvidenceReading
-from migverify.decision.run import evidence as decision_evidence
-from migverify.decision.run import rules_of, waivers_of
-from migverify.errors import MigverifyError
 from migverify.fleet.judge import is_full_proof
 from migverify.fleet.model import AnswersEvidence, VerifyEvidence, WatchEvidence
 from migverify.fleet.stores import ServiceRuns, addresses
 from migverify.guards import keep
-from migverify.guards.ids import NAME as IDS
+from migverify.guards.ids_model import NAME as IDS
 from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.guards.schema_model import NAME as SCHEMA
 from migverify.model import RunInfo, StoredKind, TableResult, Verdict
 from migverify.recon.amounts import amount, plain
-from migverify.recon.run import ALL_RULES
-from migverify.recon.run import CHOSEN as RULES_CHOSEN
-from migverify.recon.watch import FACT as RULES_WATCH
+from migverify.recon.model import ALL_RULES
+from migverify.recon.model import CHOSEN as RULES_CHOSEN
+from migverify.recon.model import WATCH_FACT as RULES_WATCH
 from migverify.runbook.run.schema_now import fingerprint_of
 from migverify.store.results import ResultStore
 from migverify.tables.directions import both_directions
-from migverify.tables.recheck import planned_pairs
-from migverify.tables.run import ALL_TABLES, CHOSEN, INTERRUPTED
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, planned_pairs
 from migverify.watch.ledger import ledger_folder
 
 _NEWER = 20
@@ -259,40 +250,3 @@ def _guard(run: RunInfo, body: Mapping[str, Any] | None, answers: Sequence[Guard
         verdict, taken = Verdict.INCONCLUSIVE, None
     failed = sum(one.state is AnswerState.FAIL for one in answers)
     return AnswersEvidence(run.run_id, verdict, taken, "", tuple(reasons), 0, failed)
-
-
-# --- decision -----------------------------------------------------------------------------------------------------
-
-
-def read_decision(reading: RunsReading, most_age: float) -> Decision | None:
-    """Return the decision by what stores hold; None where the configuration names no capture.
-
-    What is there now is what the newest run of the pair says of versions and definitions, where that is young enough,
-    with the configuration and the capture as they are now.
-    """
-    config = reading.config
-    if config.decision.capture is None:
-        return None
-    capture = Path(config.decision.capture)
-    service, unread = _basis(reading, capture, most_age)
-    evidence = EvidenceReading(
-        reading.store, service, rules_of(config), str(capture), waivers_of(config), config.decision.clients,
-        config.decision.scenarios, reading.options, config.workload.folder, reading.runs.rehearsed,
-    )  # fmt: skip
-    return decide(decision_evidence(evidence, reading.now, unread), evidence.rules)
-
-
-def _basis(reading: RunsReading, capture: Path, most_age: float) -> tuple[Basis | None, str]:
-    pair = addresses(reading.config)
-    for run in reading.runs.runs:
-        basis = basis_of(run.facts)
-        if basis is None or dict(basis.pair) != pair:
-            continue
-        if not run.started >= reading.now - most_age:
-            return None, f"the newest run that read the servers' definitions for a decision, {run.run_id}, is too old"
-        try:
-            identity = capture_identity(capture)
-        except MigverifyError as error:
-            return None, error.message
-        return replace(basis, configuration=configuration_digest(reading.config), capture=identity), ""
-    return None, "no run in the store says which definitions the servers have"

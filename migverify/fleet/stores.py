@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from migverify.config import Config, comparison_digest
-from migverify.decision.basis import basis_of
+from migverify.decision.model import basis_of
 from migverify.errors import MigverifyError, StoreError
 from migverify.fleet.definition import FleetService
 from migverify.guards.scope import CONFIGURATION

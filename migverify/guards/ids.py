@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from migverify.db.session import open_session
 from migverify.errors import EndpointError, ReadError
-from migverify.guards.ids_model import IdKind, IdLimits, IdReading, IdSpace, judged, projected
+from migverify.guards.ids_model import NAME, IdKind, IdLimits, IdReading, IdSpace, judged, projected
 from migverify.guards.ids_read import Given, Spaces, read_spaces
 from migverify.guards.ids_snowflake import overlapping
 from migverify.guards.layouts import Layout, moment_text
@@ -20,7 +20,6 @@ from migverify.guards.unseen import VisibleTables, unseen
 from migverify.model import Endpoint
 from migverify.sql import ids as sql
 
-NAME = "ids"
 WITHOUT_IDS = "no table in scope has an id"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from migverify.guards.layouts import Layout, moment_text
 from migverify.guards.model import AnswerState
 
+NAME = "ids"
 DAY = 86_400_000
 JAVASCRIPT = (1 << 53) - 1
 """The largest integer that a JavaScript number holds exactly."""

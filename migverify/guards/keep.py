@@ -91,6 +91,8 @@ def answers(store: ResultStore, run_id: str, guard: str) -> Iterator[GuardAnswer
         for number, finding in page:
             after = number
             yield _answer(finding)
+        if len(page) < PAGE:
+            return
 
 
 def earlier(store: ResultStore, guard: str, limit: int = 200) -> Iterator[RunInfo]:

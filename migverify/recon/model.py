@@ -11,6 +11,11 @@ from typing import TypeAlias
 from migverify.db.snapshot import ReadSnapshot
 from migverify.model import KeyText, Verdict
 
+CHOSEN, ALL_RULES = "rules chosen", "all"
+"""The fact of a run that says which rules ``--rule`` chose, and its value without that option."""
+WATCH_FACT = "recon_watch"
+"""The fact of a run that says it is a watch of rules, with where each rule's windows begin."""
+
 
 class Severity(StrEnum):
     """What a finding means. A finding of ``warning`` is reported and does not make the verdict a MISMATCH."""

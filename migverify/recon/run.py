@@ -32,8 +32,6 @@ from migverify.recon.verdict import rule_result
 from migverify.store.results import ResultStore, named_run
 
 PAGE = 1000
-CHOSEN, ALL_RULES = "rules chosen", "all"
-"""The fact of a run that says which rules ``--rule`` chose, and its value without that option."""
 IMMUTABLE = "immutable: read and matched in run"
 Build = Callable[[Rule, Window | None], Built]
 

@@ -18,7 +18,7 @@ from migverify import __version__
 from migverify.errors import UsageError
 from migverify.model import StoredKind, Verdict
 from migverify.recon.bodies import DONE, result_of
-from migverify.recon.model import ParameterValue, Window
+from migverify.recon.model import WATCH_FACT, ParameterValue, Window
 from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.steps import EvaluationPeriod, plan_body, windowed
 from migverify.recon.verdict import rule_result
@@ -31,8 +31,6 @@ from migverify.store.results import ResultStore
 from migverify.watch.loop import Ending, watch
 from migverify.watch.run import WatchRun
 
-FACT = "recon_watch"
-"""The fact of a run that says it is a watch of rules, with where each rule's windows begin."""
 TICK_SECONDS = 1.0
 
 
@@ -175,12 +173,12 @@ def watch_rules(
             require_grid(rule.window, f"{rule.place}: rule {rule.name}")
     plan = {**plan_body(rules, EvaluationPeriod(), request.values), "command": "recon watch"}
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
-    run = WatchRun(store, StoredKind.RULES, FACT, digest, plan)
+    run = WatchRun(store, StoredKind.RULES, WATCH_FACT, digest, plan)
     if request.resume is not None:
-        begins = run.resume(request.resume).facts[FACT]
+        begins = run.resume(request.resume).facts[WATCH_FACT]
     else:
         begins = {rule.name: _begin(rule, rules, request) for rule in rules.rules}
-        run.start(request.command, {FACT: begins, "migverify": __version__, "rules": rules.path, **request.facts})
+        run.start(request.command, {WATCH_FACT: begins, "migverify": __version__, "rules": rules.path, **request.facts})
     on_start(run.run_id)
     made = reads(run.run_id)
     watched = [

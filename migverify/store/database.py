@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Engine
@@ -69,6 +70,22 @@ class Database:
     label: str
     secret: object = field(default=None, repr=False)
     pinned: Connection | None = field(default=None, repr=False)
+
+    @contextmanager
+    def one_reading(self) -> Iterator[Database]:
+        """Yield this database with all reads pinned to one connection and one moment; nothing is written meanwhile.
+
+        Raises
+        ------
+        StoreError
+            it cannot be reached.
+        """
+        try:
+            connection = self.engine.connect()
+        except SQLAlchemyError as error:
+            raise store_error("cannot read", self.label, error, secret=self.secret) from error
+        with connection:
+            yield replace(self, pinned=connection)
 
     def read(self, action: str, work: Callable[[Connection], T]) -> T:
         """Read in one transaction; again when the connection broke.

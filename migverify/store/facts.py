@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, func, insert, select, union_all
+from sqlalchemy import Column, ColumnElement, Connection, Select, Table, bindparam, func, insert, select, union_all
 from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
@@ -108,28 +109,45 @@ def page(
     ``window``: of these findings only those of a window, by the index of windows.
     """
     heads, state, windows = facts.heads.c, facts.state, t.finding_windows.c
-    following = select(heads.number).where(heads.scope == scope, heads.number > after)
+    if window is None and states is None:
+        numbers = connection.scalars(_next_numbers(facts), {"scope": scope, "after": after, "most": limit}).all()
+        return _facts_of(connection, facts, scope, numbers)
     if window is not None:
         query = select(windows.number).where(
             windows.scope == scope, windows.window_hash == digest(window), windows.number > after,
             heads.scope == scope, heads.number == windows.number,
             state != WITHDRAWN if states is None else state.in_(list(states)),
         )  # fmt: skip
-    elif states is None:
-        query = following.where(state != WITHDRAWN)
     else:
         # One range of the index for each state: skipping others costs nothing.
+        following = select(heads.number).where(heads.scope == scope, heads.number > after)
         first = following.order_by(heads.number).limit(limit)
-        ranges = [first.where(state == one).subquery() for one in dict.fromkeys(states)]
+        ranges = [first.where(state == one).subquery() for one in dict.fromkeys(states or ())]
         if not ranges:
             return []
         query = select(union_all(*(select(part.c.number) for part in ranges)).subquery().c.number)
-    numbers = list(connection.scalars(query.order_by(query.selected_columns.number).limit(limit)))
+    numbers = connection.scalars(query.order_by(query.selected_columns.number).limit(limit)).all()
+    return _facts_of(connection, facts, scope, numbers)
+
+
+def _facts_of(connection: Connection, facts: FactTables, scope: int, numbers: Sequence[int]) -> Page:
     found: Page = []
-    table = facts.rows.c
     for start in range(0, len(numbers), IN_LIST):
-        some = select(table.number, *(table[name] for name in facts.columns)).where(
-            table.scope == scope, table.number.in_(numbers[start : start + IN_LIST])
-        )
-        found += [(int(row[0]), tuple(row[1:])) for row in connection.execute(some.order_by(table.number))]
+        values = {"scope": scope, "numbers": numbers[start : start + IN_LIST]}
+        found += [(int(row[0]), tuple(row[1:])) for row in connection.execute(_rows_by_number(facts), values)]
     return found
+
+
+# Made once, as those of ``migverify.store.runs`` are.
+@cache
+def _next_numbers(facts: FactTables) -> Select[Any]:
+    heads = facts.heads.c
+    mine = heads.scope == bindparam("scope"), heads.number > bindparam("after"), facts.state != WITHDRAWN
+    return select(heads.number).where(*mine).order_by(heads.number).limit(bindparam("most"))
+
+
+@cache
+def _rows_by_number(facts: FactTables) -> Select[Any]:
+    table = facts.rows.c
+    mine = table.scope == bindparam("scope"), table.number.in_(bindparam("numbers", expanding=True))
+    return select(table.number, *(table[name] for name in facts.columns)).where(*mine).order_by(table.number)

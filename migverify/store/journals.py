@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import event, insert, select, update
+from sqlalchemy import bindparam, event, insert, select, update
 
 from migverify.model import Tls
 from migverify.store import schema as t
@@ -17,7 +17,16 @@ from migverify.store.database import Connection, Database
 from migverify.store.facts import next_number
 from migverify.store.open import open_store
 
-_PAGE = 500
+PAGE = 500
+"""Lines of a journal that are read at once."""
+_END = select(t.runbook_runs.c.events, t.runbook_runs.c.head).where(t.runbook_runs.c.run == bindparam("run_id"))
+_LINES = (
+    select(t.runbook_events.c.line)
+    .where(t.runbook_events.c.run == bindparam("run_id"), t.runbook_events.c.seq >= bindparam("start"))
+    .order_by(t.runbook_events.c.seq)
+    .limit(bindparam("most"))
+)
+_LINES_BEFORE = _LINES.where(t.runbook_events.c.seq < bindparam("end"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +39,13 @@ class JournalEnd:
 
 def end_of(connection: Connection, run: str, *, locked: bool) -> JournalEnd | None:
     """Return where a run's journal ends, its row locked or not; None: there is no row, and nothing is locked."""
-    query = select(t.runbook_runs.c.events, t.runbook_runs.c.head).where(t.runbook_runs.c.run == run)
-    found = connection.execute(query.with_for_update() if locked else query).one_or_none()
+    found = connection.execute(_END.with_for_update() if locked else _END, {"run_id": run}).one_or_none()
     return JournalEnd(int(found.events), str(found.head)) if found is not None else None
 
 
-def lines_of(connection: Connection, run: str, start: int, end: int | None, *, locked: bool) -> list[bytes]:
+def lines_of(
+    connection: Connection, run: str, start: int, end: int | None, *, locked: bool, most: int = PAGE
+) -> list[bytes]:
     """Return a page of lines from number ``start`` to before ``end``, each with its newline.
 
     Parameters
@@ -43,12 +53,9 @@ def lines_of(connection: Connection, run: str, start: int, end: int | None, *, l
     locked
         Read what is there now: a plain read in a transaction may be of before its lock was had.
     """
-    table = t.runbook_events
-    query = select(table.c.line).where(table.c.run == run, table.c.seq >= start)
-    if end is not None:
-        query = query.where(table.c.seq < end)
-    query = query.order_by(table.c.seq).limit(_PAGE)
-    rows = connection.execute(query.with_for_update() if locked else query)
+    query = _LINES if end is None else _LINES_BEFORE
+    values = {"run_id": run, "start": start, "most": most} | ({} if end is None else {"end": end})
+    rows = connection.execute(query.with_for_update() if locked else query, values)
     return [row.line.encode("utf-8", "surrogatepass") + b"\n" for row in rows]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
-from sqlalchemy import ColumnElement, Double, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, Double, Select, bindparam, insert, literal_column, select, update
 
 from migverify.store import schema as t
 from migverify.store.database import Connection
@@ -23,12 +24,10 @@ class LeaseRow:
 
 def read_lease(connection: Connection, run: str, *, locked: bool) -> LeaseRow | None:
     """Return a run's lease; None: there is none."""
-    table = t.runbook_leases
-    query = select(table.c.epoch, table.c.body, table.c.renewed).where(table.c.run == run)
-    row = connection.execute(query.with_for_update() if locked else query).one_or_none()
+    row = connection.execute(_LEASE.with_for_update() if locked else _LEASE, {"run_id": run}).one_or_none()
     if row is None:
         return None
-    now = connection.scalar(select(_unix_time(connection.dialect.name)))
+    now = connection.scalar(_now(connection.dialect.name))
     return LeaseRow(int(row.epoch), str(row.body), max(0.0, float(now or 0.0) - float(row.renewed)))
 
 
@@ -49,6 +48,16 @@ _CLOCKS = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "EXTRACT(EPOCH FROM CURRENT_TIMESTAMP)",
 }
+
+
+_LEASE = select(t.runbook_leases.c.epoch, t.runbook_leases.c.body, t.runbook_leases.c.renewed).where(
+    t.runbook_leases.c.run == bindparam("run_id")
+)
+
+
+@cache
+def _now(dialect: str) -> Select[float]:
+    return select(_unix_time(dialect))
 
 
 def _unix_time(dialect: str) -> ColumnElement[float]:

@@ -11,6 +11,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,11 @@ from sqlalchemy import (
     text,
     update,
 )
+from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
 from sqlalchemy.schema import CreateTable
+from sqlalchemy.util import LRUCache
 
 from migverify.errors import StoreError, StoreSettingError
 from migverify.model import StoredKind, Tls, default_tls_mode
@@ -50,6 +54,8 @@ _BUSY_SECONDS = 30.0
 _SERVER_SECONDS = {"connect_timeout": 10, "read_timeout": 120, "write_timeout": 120}
 _DEFAULT_PORTS = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
 _BUSY_POLL_SECONDS = 0.02
+_STATEMENTS = 500
+_VERSION = select(t.store_info.c.value).where(t.store_info.c.name == "schema_version")
 _CACHE_KIB = 16 * 1024
 _CREATE_ATTEMPTS = 8
 _MIGRATED_AT_ONCE = 1000
@@ -278,23 +284,40 @@ def _make_engine(url: URL, label: str, tls: Tls | None) -> Engine:
     arguments: dict[str, Any] = {}
     try:
         if url.get_backend_name() == "sqlite":
-            # isolation_level None: the driver begins nothing by itself; _begin_sqlite does.
-            arguments["isolation_level"] = None
-            if "timeout" not in url.query:
-                arguments["timeout"] = _BUSY_SECONDS
-        elif url.get_driver_name() == "pymysql":
+            return _sqlite_engine(url)
+        if url.get_driver_name() == "pymysql":
             arguments.update({name: n for name, n in _SERVER_SECONDS.items() if name not in url.query})
             arguments.update(_encryption(url, tls))
         # hide_parameters: an error in SQLAlchemy's words would show values of rows.
         engine = create_engine(url, connect_args=arguments, pool_pre_ping=True, hide_parameters=True)
     except (ArgumentError, NoSuchModuleError, ImportError, TypeError, ValueError) as exc:
         raise store_error("cannot open", label, exc, secret=url.password) from None
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-    elif url.get_driver_name() == "pymysql":
+    if url.get_driver_name() == "pymysql":
         event.listen(engine, "do_connect", _connect_pymysql)
     return engine
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    dialect, compiled = _sqlite(url.drivername)
+    positional, options = dialect.create_connect_args(url)
+    # isolation_level None: the driver begins nothing by itself; _begin_sqlite does.
+    arguments = {"timeout": _BUSY_SECONDS, **options, "isolation_level": None}
+    pool = QueuePool(lambda: dialect.connect(*positional, **arguments), pre_ping=True, dialect=dialect)
+    engine = Engine(pool, dialect, url, hide_parameters=True, execution_options={"compiled_cache": compiled})
+    if set_up := dialect.on_connect_url(url):
+        event.listen(engine, "connect", lambda connection, _record: set_up(connection))
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+@cache
+def _sqlite(driver: str) -> tuple[Dialect, LRUCache[Any, Any]]:
+    """Return what all files of a process share: to compile statements for each of them takes longer than to read it."""
+    first = create_engine(f"{driver}://")
+    first.connect().close()  # the dialect looks at what this SQLite can
+    first.dispose()
+    return first.dialect, LRUCache(_STATEMENTS)
 
 
 def _encryption(url: URL, tls: Tls | None) -> dict[str, Any]:
@@ -408,7 +431,7 @@ def _read_only(exc: DBAPIError | StoreError) -> bool:
 def _read_version(connection: Connection, label: str) -> str | None:
     names = set(inspect(connection).get_table_names())
     if t.store_info.name in names:
-        version = connection.scalar(select(t.store_info.c.value).where(t.store_info.c.name == "schema_version"))
+        version = connection.scalar(_VERSION)
         return None if version is None else str(version)
     if names and connection.dialect.name == "sqlite" and not any(name.startswith(t.PREFIX) for name in names):
         raise StoreError(
@@ -423,7 +446,7 @@ def _create(engine: Engine) -> None:
     with engine.execution_options(migverify_write=True).connect() as connection:
         for table in t.metadata.sorted_tables:
             connection.execute(CreateTable(table, if_not_exists=True))
-        if connection.scalar(select(t.store_info.c.value).where(t.store_info.c.name == "schema_version")) is None:
+        if connection.scalar(_VERSION) is None:
             connection.execute(insert(t.store_info).values(name="schema_version", value=str(t.SCHEMA_VERSION)))
         connection.commit()
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, exists, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, exists, func, insert, select
 
 from migverify.codec import encode
 from migverify.errors import StoreError, UsageError
@@ -212,19 +212,15 @@ class ResultStore(RunLog):
 
     def table_results(self, run_id: str) -> list[TableResult]:
         """The last result of each table pair, in the order of their names."""
-        table = t.table_results
-        joined = select(table.c.body).join(t.scopes, t.scopes.c.scope == table.c.scope)
-        query = joined.where(t.scopes.c.run_id == run_id, _is_last(table, ()))
-        bodies = self.database.read(f"cannot read run {run_id} from", lambda c: c.scalars(query).all())
+        action = f"cannot read run {run_id} from"
+        bodies = self.database.read(action, lambda c: c.scalars(_RESULTS, {"run_id": run_id}).all())
         results = [codec.decode_json(TableResult, body, "a table result") for body in bodies]
         return sorted(results, key=lambda result: (result.source, result.target, result.pair))
 
     def verdict_counts(self, run_id: str) -> dict[Verdict, int]:
         """Return how many table pairs have each verdict, by the last result of each; made by the database."""
-        table = t.table_results
-        joined = select(table.c.verdict, func.count().label("n")).join(t.scopes, t.scopes.c.scope == table.c.scope)
-        query = joined.where(t.scopes.c.run_id == run_id, _is_last(table, ())).group_by(table.c.verdict)
-        rows = self.database.read(f"cannot read run {run_id} from", lambda c: c.execute(query).all())
+        action = f"cannot read run {run_id} from"
+        rows = self.database.read(action, lambda c: c.execute(_VERDICTS, {"run_id": run_id}).all())
         try:
             return {Verdict(row.verdict): int(row.n) for row in rows}
         except ValueError as error:
@@ -301,16 +297,19 @@ class ResultStore(RunLog):
 
     def windows(self, run_id: str, rule: str) -> Iterator[dict[str, Any]]:
         """The last body of each window of a rule, in the order of their text; a page at a time."""
-        table = t.rule_windows
         after: str | None = None
 
-        def query(scope: int) -> Select[Any]:
-            last = select(table).where(table.c.scope == scope, _is_last(table, ("window_text",))).limit(_PAGE)
-            return last if after is None else last.where(table.c.window_text > after)
+        def work(connection: Connection, scope: int) -> Sequence[Row[Any]]:
+            if after is None:
+                return connection.execute(_WINDOWS, {"scope": scope}).all()
+            return connection.execute(_WINDOWS_AFTER, {"scope": scope, "after": after}).all()
 
-        while page := self._rows_of(run_id, rule, query, table.c.window_text):
+        nothing: Sequence[Row[Any]] = []
+        while page := self._read_scope(run_id, rule, work, nothing):
             for row in page:
                 yield codec.decode_object(row.body, f"a window of {rule}")
+            if len(page) < _PAGE:
+                return
             after = page[-1].window_text
 
     def findings(
@@ -373,6 +372,29 @@ def _is_last(table: Table, key: Sequence[str], number: str = "number") -> Column
     later = table.alias("later")
     same = [later.c[name] == table.c[name] for name in ("scope", *key)]
     return ~exists(select(later.c[number]).where(*same, later.c[number] > table.c[number]))
+
+
+# Made once, as those of ``migverify.store.runs`` are.
+_SCOPE = bindparam("scope", type_=t.scopes.c.scope.type)
+_OF_RUN = t.scopes.c.run_id == bindparam("run_id")
+_RESULTS = (
+    select(t.table_results.c.body)
+    .join(t.scopes, t.scopes.c.scope == t.table_results.c.scope)
+    .where(_OF_RUN, _is_last(t.table_results, ()))
+)
+_VERDICTS = (
+    select(t.table_results.c.verdict, func.count().label("n"))
+    .join(t.scopes, t.scopes.c.scope == t.table_results.c.scope)
+    .where(_OF_RUN, _is_last(t.table_results, ()))
+    .group_by(t.table_results.c.verdict)
+)
+_WINDOWS = (
+    select(t.rule_windows)
+    .where(t.rule_windows.c.scope == _SCOPE, _is_last(t.rule_windows, ("window_text",)))
+    .order_by(t.rule_windows.c.window_text)
+    .limit(_PAGE)
+)
+_WINDOWS_AFTER = _WINDOWS.where(t.rule_windows.c.window_text > bindparam("after"))
 
 
 def _encode_diffs(diffs: Sequence[RowDiff]) -> dict[str, list[dict[str, Any]]]:

@@ -9,24 +9,31 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, insert, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, bindparam, insert, select
 
 from migverify.errors import StoreError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store import codec
 from migverify.store import schema as t
-from migverify.store.database import Database, store_error
+from migverify.store.database import Database
 from migverify.store.facts import next_number
 from migverify.store.run_leases import Heartbeats, claim
 from migverify.store.schema import IN_LIST
 
 T = TypeVar("T")
 
+# Statements that are read many times are made once: to make one anew costs three times as much as to execute it.
+_RUN = bindparam("run_id", type_=t.runs.c.run_id.type)
 _RUNS = select(t.runs, t.run_kinds.c.kind).outerjoin(t.run_kinds, t.run_kinds.c.run_id == t.runs.c.run_id)
+_ONE_RUN = _RUNS.where(t.runs.c.run_id == _RUN)
+_NEWEST_RUNS = _RUNS.order_by(t.runs.c.position.desc()).limit(bindparam("most"))
+_LAST_ID = select(t.runs.c.run_id).order_by(t.runs.c.position.desc()).limit(1)
+_KNOWN_ID = select(t.runs.c.run_id).where(t.runs.c.run_id == _RUN)
+_EVENTS_OF_RUN = select(t.run_events).where(t.run_events.c.run_id == _RUN).order_by(t.run_events.c.number)
+_PLAN_PARTS = select(t.plan_parts.c.content).where(t.plan_parts.c.run_id == _RUN).order_by(t.plan_parts.c.part)
+_SCOPE = select(t.scopes.c.scope).where(t.scopes.c.run_id == _RUN, t.scopes.c.pair_hash == bindparam("pair_hash"))
 _PART_BYTES = 1 << 20  # TiDB refuses a row above 6 MiB, MySQL a packet above max_allowed_packet
 
 
@@ -63,12 +70,7 @@ class RunLog:
             the store cannot be read.
         """
         before = self.database
-        try:
-            connection = self.engine.connect()
-        except SQLAlchemyError as error:
-            raise store_error("cannot read", before.label, error, secret=before.secret) from error
-        with connection:
-            self.database = replace(before, pinned=connection)
+        with before.one_reading() as self.database:
             try:
                 yield
             finally:
@@ -140,9 +142,12 @@ class RunLog:
         """One run with its plan; ``last`` names the newest. ``UsageError`` when there is none."""
 
         def work(connection: Connection) -> RunInfo:
-            found = self._find(connection, run_id)
-            row = connection.execute(_RUNS.where(t.runs.c.run_id == found)).mappings().one()
-            return _run_info(row, plan_of(connection, found), _events_of(connection, [found])[found])
+            found = self._find(connection, run_id) if run_id == "last" else run_id
+            row = connection.execute(_ONE_RUN, {"run_id": found}).mappings().one_or_none()
+            if row is None:
+                raise _no_run(run_id, self.database.label)
+            events = connection.execute(_EVENTS_OF_RUN, {"run_id": found}).mappings().all()
+            return _run_info(row, plan_of(connection, found), events)
 
         return self.database.read(f"cannot load run {run_id} from", work)
 
@@ -150,15 +155,14 @@ class RunLog:
         """The newest runs first, without their plans."""
 
         def work(connection: Connection) -> list[RunInfo]:
-            rows = connection.execute(_RUNS.order_by(t.runs.c.position.desc()).limit(limit)).mappings().all()
+            rows = connection.execute(_NEWEST_RUNS, {"most": limit}).mappings().all()
             events = _events_of(connection, [row["run_id"] for row in rows])
             return [_run_info(row, {}, events[row["run_id"]]) for row in rows]
 
         return self.database.read("cannot list the runs of", work)
 
     def _find(self, connection: Connection, run_id: str) -> str:
-        query = select(t.runs.c.run_id).order_by(t.runs.c.position.desc()).limit(1)
-        found = connection.scalar(query if run_id == "last" else query.where(t.runs.c.run_id == run_id))
+        found = connection.scalar(_LAST_ID) if run_id == "last" else connection.scalar(_KNOWN_ID, {"run_id": run_id})
         if found is None:
             raise _no_run(run_id, self.database.label)
         return str(found)
@@ -208,9 +212,7 @@ class RunLog:
         cached = self._scopes.get((run_id, pair))
         if cached is not None:
             return cached
-        columns = t.scopes.c
-        where = (columns.run_id == run_id, columns.pair_hash == codec.digest(pair))
-        found = connection.scalar(select(columns.scope).where(*where))
+        found = connection.scalar(_SCOPE, {"run_id": run_id, "pair_hash": codec.digest(pair)})
         return None if found is None else int(found)
 
 
@@ -298,7 +300,7 @@ def _events_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list
     return events
 
 
-def _run_info(row: RowMapping, plan: dict[str, Any], events: list[RowMapping]) -> RunInfo:
+def _run_info(row: RowMapping, plan: dict[str, Any], events: Sequence[RowMapping]) -> RunInfo:
     """Fold a run's events: only a finish that nothing came after is an end, and only its verdict holds."""
     facts = codec.decode_object(row["facts"], "the facts of a run")
     finished: float | None = None
@@ -324,8 +326,7 @@ def _run_info(row: RowMapping, plan: dict[str, Any], events: list[RowMapping]) -
 
 def plan_of(connection: Connection, run_id: str) -> dict[str, Any]:
     """Return the plan of a run; ``StoreError`` when it is damaged."""
-    parts = t.plan_parts.c
-    packed = b"".join(connection.scalars(select(parts.content).where(parts.run_id == run_id).order_by(parts.part)))
+    packed = b"".join(connection.scalars(_PLAN_PARTS, {"run_id": run_id}))
     try:
         text = zlib.decompress(packed).decode("ascii")
     except (zlib.error, UnicodeDecodeError) as exc:

@@ -22,9 +22,10 @@ from migverify.tables.handover import UnreadChanges, read_unread
 from migverify.tables.loss import WatchState, plans_of, table_gaps, watch_gaps, watch_state
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables
-from migverify.tables.recheck import planned_pairs, refuse_other
+from migverify.tables.recheck import refuse_other
+from migverify.tables.run_facts import BEGAN, planned_pairs
 from migverify.tables.tasks import Secrets
-from migverify.tables.watch_streams import BEGAN, watched_pairs
+from migverify.tables.watch_streams import watched_pairs
 from migverify.watch.ledger import Ledger
 from migverify.watch.ledger_read import LedgerState, read_ledger
 

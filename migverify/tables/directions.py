@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from migverify.changes.model import Position
 from migverify.changes.positions import shown, shown_timestamp, tso_position
@@ -18,13 +18,13 @@ from migverify.config import Config
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.store.run_leases import RunProcess, writer_of
-from migverify.tables.armed import hand_over_gaps, hand_over_problems, is_proved_anew
-from migverify.tables.handover import HAND_OVER, THROUGH, UnreadChanges
 from migverify.tables.last_status import LastStatus
-from migverify.tables.loss import began_at, best_reverse
-from migverify.tables.outcome import verdict_of
+from migverify.tables.run_facts import HAND_OVER, THROUGH, began_at
 from migverify.watch.ledger_read import read_state
 from migverify.watch.run import DRAIN
+
+if TYPE_CHECKING:
+    from migverify.tables.handover import UnreadChanges
 
 SILENT_SECONDS = 60.0
 """A watch keeps its status every second; one that was kept longer ago says nothing of now."""
@@ -70,6 +70,8 @@ class HandOver:
     @property
     def verdict(self) -> Verdict:
         """MATCH: nothing was unread between the two watches, as of ``read_at``."""
+        from migverify.tables.outcome import verdict_of
+
         return verdict_of(self.problems, self.unknown)
 
 
@@ -105,7 +107,7 @@ def both_directions(
     forward = next((run for run in watches if not run.facts.get("reverse")), None)
     proofs = [run for run in watches if run.facts.get("reverse") and run.facts.get(DRAIN)]
     services = [run for run in watches if run.facts.get("reverse") and not run.facts.get(DRAIN)]
-    reverse = best_reverse(store, services or proofs, digest, ledgers) if services or proofs else None
+    reverse = _newest_reverse(store, services or proofs, digest, ledgers)
     if forward is None and reverse is None:
         return None
     proof = next((run for run in proofs if reverse is None or run.run_id != reverse.run_id), None)
@@ -117,6 +119,15 @@ def both_directions(
     if forward is not None and reverse is not None:
         hand_over = _hand_over(config, store, forward, reverse, ledgers / f"watch-{reverse.run_id}.db")
     return Directions(seen(forward), seen(reverse), seen(proof), hand_over)
+
+
+def _newest_reverse(store: ResultStore, watches: Sequence[RunInfo], digest: str, ledgers: Path) -> RunInfo | None:
+    if not watches:
+        return None
+    # With the readers of tables and changefeeds, which a board of many services with forward watches does not need.
+    from migverify.tables.loss import best_reverse
+
+    return best_reverse(store, watches, digest, ledgers)
 
 
 def _watch_view(config: Config, store: ResultStore, run: RunInfo, ledger: Path) -> WatchView:
@@ -169,6 +180,8 @@ def _through(run: RunInfo, last: LastStatus | None) -> str:
 
 
 def _hand_over(config: Config, store: ResultStore, forward: RunInfo, reverse: RunInfo, ledger: Path) -> HandOver:
+    from migverify.tables.armed import hand_over_gaps, hand_over_problems, is_proved_anew
+
     began = began_at(store, reverse, config.target.name)
     if is_proved_anew(store, forward, reverse):
         return HandOver(None, None, (), ())
@@ -188,6 +201,8 @@ def _read_behind(forward: RunInfo, text: str | None) -> tuple[UnreadChanges | No
 
     A forward watch that went on after that has another end.
     """
+    from migverify.tables.handover import UnreadChanges
+
     try:
         known: Any = json.loads(text) if text else {}
         is_its_end = forward.finished is not None and forward.finished <= float(known.get("at", 0))

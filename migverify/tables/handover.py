@@ -19,6 +19,7 @@ from migverify.config import Config
 from migverify.db.pool import SessionPool
 from migverify.errors import PlanError
 from migverify.model import Endpoint, KeyText, RunInfo
+from migverify.tables.run_facts import THROUGH
 from migverify.tables.tasks import Secrets
 from migverify.tables.watch_identity import Watched
 from migverify.watch.ledger import Ledger
@@ -26,10 +27,6 @@ from migverify.watch.stream import FollowedBinlog, concerned
 from migverify.watch.touched import leaves_rows, touched_keys
 
 KEYS_AT_ONCE = 10_000
-THROUGH = "through"
-"""Fact of a watch: by source, the place up to which its changes were read when it ended."""
-HAND_OVER = "hand-over"
-"""Kind of the ledger's state that holds what a reverse watch read behind the end of the forward watch, and when."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from migverify.model import RunInfo, Verdict
-from migverify.tables.watch_status import TablesStatus
 from migverify.watch.ledger_read import read_state
+
+if TYPE_CHECKING:
+    from migverify.tables.watch_status import TablesStatus
 
 LAST_STATUS = "last status"
 """Kind of the ledger's state, and fact of a watch that has ended, that holds it."""

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from migverify.changes.model import Position
-from migverify.changes.positions import parse_position, tso_time
+from migverify.changes.positions import tso_time
 from migverify.config import Config
 from migverify.db.pool import SessionPool
 from migverify.db.snapshot import current_timestamp
@@ -29,13 +28,13 @@ from migverify.tables.diff import PairReader, Texts, read_rows, rows_at_once
 from migverify.tables.lost_keys import LossCounts, LostKeys
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import carried_from, planned_pairs, refuse_other
+from migverify.tables.recheck import refuse_other
+from migverify.tables.run_facts import began_at, planned_pairs
 from migverify.tables.sweep import rounds_of
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_check import differing_rows
 from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_status import uncarried
-from migverify.tables.watch_streams import position_of_run
 from migverify.watch.ledger import NO_PAIR
 from migverify.watch.ledger_read import LedgerState, UnprovedKey, has_read, read_ledger
 from migverify.watch.run import DRAIN
@@ -280,18 +279,6 @@ def _unwatched(pair: PairPlan | None, watch: WatchState) -> Iterator[str]:
             yield "it is not swept: it has no key by which both sides can be cut alike"
     elif pair is not None and (why := uncarried(pair)):
         yield why
-
-
-def began_at(store: ResultStore, run: RunInfo, name: str) -> Position | None:
-    """Return the place from which on a watch follows an endpoint, None where the store does not say."""
-    since = str(run.facts.get("since") or "")
-    try:
-        if run.facts.get("start"):
-            return parse_position(str(run.facts["start"]))
-        begun = carried_from(store, store.load_run(since)) if since else [run]
-        return position_of_run(begun, name)
-    except UsageError:
-        return None
 
 
 def watch_gaps(run: RunInfo, watch: WatchState, state: LedgerState, max_unread: float) -> Iterator[str]:

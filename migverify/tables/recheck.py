@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 from migverify.codec import decode
 from migverify.errors import PlanError
 from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, TableResult, Verdict
 from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
 from migverify.tables.quick import QuickRead
+from migverify.tables.run_facts import planned_pairs
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_status import Base
 
@@ -131,19 +132,6 @@ def refuse_other(run: RunInfo, digest: str, hint: str) -> None:
             f"run {run.run_id} compared something else: tables, routes or overrides of the configuration changed",
             hint=hint,
         )
-
-
-def planned_pairs(run: RunInfo) -> dict[str, Mapping[str, Any]]:
-    """Return what a run keeps of the pairs of its plan, by their ids."""
-    return {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
-
-
-def carried_from(store: ResultStore, run: RunInfo) -> list[RunInfo]:
-    """Return a run and, newest first, the runs whose equal chunks it holds: a recheck holds those of an earlier run."""
-    runs = [run]
-    while before := runs[-1].facts.get("rechecks"):
-        runs.append(store.load_run(str(before)))
-    return runs
 
 
 def bases_of(store: ResultStore, runs: Sequence[RunInfo], pairs: Sequence[PairPlan]) -> dict[int, Base]:

@@ -38,7 +38,7 @@ from migverify.tables.diff import PairReader
 from migverify.tables.outcome import in_state, pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import planned_pairs, refuse_other, tables_run
+from migverify.tables.recheck import refuse_other, tables_run
 from migverify.tables.repair_files import (
     BATCH,
     AppliedScript,
@@ -51,6 +51,7 @@ from migverify.tables.repair_files import (
     write_manifest,
 )
 from migverify.tables.repair_rows import Written, diverged, plan_repair, why_no_delete, write_statements
+from migverify.tables.run_facts import planned_pairs
 from migverify.tables.tasks import PairPlan, Secrets, read_now
 
 Say = Callable[[str], None]

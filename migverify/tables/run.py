@@ -32,12 +32,12 @@ from migverify.tables.recheck import (
     SinceResult,
     carry_over,
     pairs_to_recheck,
-    planned_pairs,
     proof_run,
     quick_read,
     refuse_other,
     run_to_resume,
 )
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, planned_pairs
 from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
 from migverify.tables.trace import run_trace
 from migverify.tables.verify import Controls, VerifyProgress, verify_tables
@@ -45,10 +45,6 @@ from migverify.tables.verify import Controls, VerifyProgress, verify_tables
 LOCAL_BUDGET_SECONDS = 1.0
 SPARK_BUDGET_SECONDS = 5.0
 """How long one task may read: a Spark job costs more to start, a thread nothing."""
-INTERRUPTED = "interrupted; resume it"
-"""The reason of a run that was asked to stop."""
-CHOSEN, ALL_TABLES = "tables chosen", "all"
-"""The fact of a run that says which tables ``--tables`` chose, and its value without that option."""
 _OTHER = "Put the configuration back, or start a new run. Limits and secrets may change."
 
 

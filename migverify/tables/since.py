@@ -24,7 +24,8 @@ from migverify.errors import ChangeError, PrivilegeError, UsageError
 from migverify.model import Endpoint, NotCovered, RunInfo, TableResult, Verdict
 from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import SinceResult, carried_from, planned_pairs
+from migverify.tables.recheck import SinceResult
+from migverify.tables.run_facts import carried_from, planned_pairs, position_of_run
 from migverify.tables.tasks import PairPlan, Secrets, read_now
 from migverify.tables.verify import Controls, VerifyProgress
 from migverify.tables.watch import TablesWatch
@@ -32,7 +33,7 @@ from migverify.tables.watch_begin import place_of_run
 from migverify.tables.watch_identity import changes, hidden_cascades, identities_of
 from migverify.tables.watch_run import replanned
 from migverify.tables.watch_status import Base, TablesStatus, WatchRules
-from migverify.tables.watch_streams import position_of_run, stream_of, watched_pairs
+from migverify.tables.watch_streams import stream_of, watched_pairs
 from migverify.watch.applied import SettleTime
 from migverify.watch.collect import CatchUp, ChangeCollector
 from migverify.watch.ledger import BY_FILE, Ledger

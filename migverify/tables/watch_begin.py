@@ -17,10 +17,10 @@ from migverify.model import LiveState, RunInfo
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables
-from migverify.tables.recheck import carried_from, newest_plans, planned_pairs
+from migverify.tables.recheck import newest_plans
+from migverify.tables.run_facts import carried_from, planned_pairs, position_of_run
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.watch_identity import Watched, identities_of
-from migverify.tables.watch_streams import position_of_run
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import BY_FILE, NO_PAIR, OTHER_SERVER, Ledger
 from migverify.watch.stream import Stream

@@ -17,12 +17,13 @@ from migverify.errors import PlanError, UsageError
 from migverify.model import RunInfo, StoredKind
 from migverify.sql.catalog import read_names
 from migverify.store.results import ResultStore
-from migverify.tables.handover import HAND_OVER, THROUGH, read_unread
+from migverify.tables.handover import read_unread
 from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.moving_rows import MovingRows
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
-from migverify.tables.recheck import bases_of, carried_from, proof_run, refuse_other, rests_on
+from migverify.tables.recheck import bases_of, proof_run, refuse_other, rests_on
+from migverify.tables.run_facts import BEGAN, HAND_OVER, THROUGH, carried_from
 from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.unseen_cascades import unseen_cascades
@@ -39,7 +40,6 @@ from migverify.tables.watch_origin import FeedOrigin
 from migverify.tables.watch_ranges import sweepable
 from migverify.tables.watch_status import TablesStatus, WatchRules
 from migverify.tables.watch_streams import (
-    BEGAN,
     check_marker,
     clock_stream,
     column_types,

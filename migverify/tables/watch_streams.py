@@ -19,15 +19,15 @@ from migverify.changes.carriers.followed import FollowedCarrier
 from migverify.changes.carriers.formats import CarrierFormat, CarrierSource, read_types
 from migverify.changes.carriers.kafka import KafkaLogin
 from migverify.changes.model import Position
-from migverify.changes.positions import parse_position, time_tso
+from migverify.changes.positions import time_tso
 from migverify.config import Config, includes, override_for, route, shard_of
 from migverify.config.reverse import ReverseSettings
 from migverify.db.pool import SessionPool
 from migverify.db.reader import SidePlan
 from migverify.db.session import Session, open_session
 from migverify.db.snapshot import current_timestamp
-from migverify.errors import ConfigError, EndpointError, PrivilegeError, ReadError, UsageError
-from migverify.model import Endpoint, Flavor, RunInfo, TableDef
+from migverify.errors import ConfigError, EndpointError, PrivilegeError, ReadError
+from migverify.model import Endpoint, Flavor, TableDef
 from migverify.sql.applied import MARKER_NAME_WIDTH
 from migverify.sql.catalog import read_table, read_tables
 from migverify.tables.tasks import PairPlan, Secrets
@@ -38,9 +38,6 @@ from migverify.watch.stream import FollowedBinlog, Stream
 
 if TYPE_CHECKING:
     from migverify.config.reverse import CarrierSettings
-
-BEGAN = "began"
-"""Fact of a watch that has ended: by endpoint, the place of its changes when the watch's last process began."""
 
 
 def marker_name(config: Config, *, reverse: bool = False) -> str | None:
@@ -295,20 +292,3 @@ def _marker_problem(table: TableDef | None) -> str:
     # Without it TiCDC carries no row, and a marker that is written again is one more row.
     keys = [tuple((name or "").lower() for name in index.columns) for index in table.indexes if index.primary]
     return "" if keys == [("name",)] else "has not the column name as its primary key"
-
-
-def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:
-    """Return where a source was when the first row was read that a run rests on.
-
-    ``runs`` are the run and those whose equal chunks it carried over, the oldest last (``carried_from``): a row of a
-    carried chunk that was written since it was read is to be read again. Of a watch it is where its last process began.
-    """
-    base = runs[-1]
-    text = str(base.facts.get(BEGAN, {}).get(name) or base.facts.get("endpoints", {}).get(name, {}).get("position", ""))
-    try:
-        return parse_position(text)
-    except UsageError as error:
-        raise UsageError(
-            f"run {base.run_id} does not say at which position {name} was when it began ({text or 'nothing'})",
-            hint="Start from a run that could read the source's binlog position (REPLICATION CLIENT).",
-        ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -86,8 +87,11 @@ def _scripts(part: Any) -> Iterator[str]:
             with suppress(ValueError):  # a quote that does not end: the shape of the file says so
                 words = shlex.split(run)
         if isinstance(words, list | tuple):
+            folder = str(part.get("cwd") or ".")
             for word in words:
-                if sha := _script_sha(Path(str(part.get("cwd") or ".")) / str(word)):
+                # Most words are no file, and a Path of each costs more than the rest of a runbook's hashes.
+                path = os.path.join(folder, str(word))  # noqa: PTH118
+                if os.path.isfile(path) and (sha := _script_sha(Path(path))):  # noqa: PTH113
                     yield sha
         for one in part.values():
             yield from _scripts(one)
@@ -98,7 +102,7 @@ def _scripts(part: Any) -> Iterator[str]:
 
 def _script_sha(path: Path) -> str:
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST:
+        if path.stat().st_size > _LARGEST:
             return ""
         content = path.read_bytes()
     except (OSError, ValueError):  # not there, not readable: what cannot be read was not what was drilled

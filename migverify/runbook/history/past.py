@@ -5,7 +5,7 @@ A journal that cannot be read is not left out: it is listed with what is wrong, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from migverify.errors import JournalError, StoreError
@@ -307,23 +307,35 @@ def past_runs(
     firsts = {id_: _first(room, id_) for id_ in ids}
     known, gone = _known_heads(room, firsts, heads)
     damaged += gone
-    for place, id_ in enumerate(ids):
+    bounds = _bounds([firsts[id_] for id_ in ids])
+    for id_, (before, after) in zip(ids, bounds, strict=True):
         found = _read(room, id_, firsts[id_], wanted, known.get(id_, {}), cases=cases)
         if isinstance(found, Damaged):
             damaged.append(found)
         elif found is not None:
-            runs.append(replace(found, not_before=max(_begun(firsts, ids[:place]), default=None),
-                                not_after=min(_begun(firsts, ids[place + 1 :]), default=None)))  # fmt: skip
+            runs.append(replace(found, not_before=before, not_after=after))
     return Past(tuple(runs), tuple(damaged))
 
 
-def _begun(firsts: Mapping[str, Event | Damaged], ids: Iterable[str]) -> list[float]:
-    return [first.wall for id_ in ids if isinstance(first := firsts[id_], Event)]
+def _bounds(firsts: Sequence[Event | Damaged]) -> list[tuple[float | None, float | None]]:
+    """Return for each run the latest begin of those before it, and the earliest of those after it."""
+    begun = [first.wall if isinstance(first, Event) else None for first in firsts]
+    return list(zip(_so_far(begun, max), reversed(_so_far(begun[::-1], min)), strict=True))
+
+
+def _so_far(begun: Sequence[float | None], choose: Callable[[float, float], float]) -> list[float | None]:
+    found: list[float | None] = []
+    chosen: float | None = None
+    for wall in begun:
+        found.append(chosen)
+        if wall is not None:
+            chosen = wall if chosen is None else choose(chosen, wall)
+    return found
 
 
 def _first(room: RunStore, run: str) -> Event | Damaged:
     try:
-        first = next(room.events(run), None)
+        first = room.listed(run).first()
     except StoreError as error:  # JournalError is one
         return Damaged(run, "", error.message)
     return first if first is not None else Damaged(run, "", "its journal holds no event")
@@ -364,7 +376,7 @@ def _read(
         return None
     try:
         previous_of(first)
-        past = past_run(_as_known(room.events(run), known))
+        past = past_run(_as_known(room.listed(run).events(), known))
     except JournalError as error:
         return Damaged(run, runbook, error.message, is_case)
     except StoreError as error:

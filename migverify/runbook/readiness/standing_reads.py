@@ -31,8 +31,7 @@ from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogP
 from migverify.secrets import resolve_password
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.tables.directions import WatchView, both_directions
-from migverify.tables.recheck import carried_from
-from migverify.tables.watch_streams import position_of_run
+from migverify.tables.run_facts import carried_from, position_of_run
 from migverify.watch.ledger import ledger_folder
 from migverify.watch.ledger_read import read_positions
 

@@ -20,7 +20,7 @@ from migverify.runbook.events import Event
 from migverify.runbook.record.chain import ChainEnd, Draft, Made, fence
 from migverify.runbook.record.heads import Head
 from migverify.store.database import Connection, Database
-from migverify.store.journals import JournalEnd, add_lines, end_of, lines_of, newest_run
+from migverify.store.journals import PAGE, JournalEnd, add_lines, end_of, lines_of, newest_run
 
 __all__ = ["RunJournal"]
 
@@ -36,13 +36,17 @@ class RunJournal:
         What is in every line: the run's id and the runbook's hash.
     folder
         On this machine, for what effects leave here: locks, files of evidence. Other machines do not see it.
+    most
+        Lines that are read at once.
     """
 
     def __init__(
-        self, database: Database, run: str, runbook: str = "", *, folder: Path, clock: Clock = system_clock
-    ) -> None:
+        self, database: Database, run: str, runbook: str = "", *, folder: Path, clock: Clock = system_clock,
+        most: int = PAGE,
+    ) -> None:  # fmt: skip
         self.database, self.run, self.runbook, self.folder, self.clock = database, run, runbook, folder, clock
         self._link = ChainEnd(run)
+        self._most = most
         self._locked: Connection | None = None
 
     @property
@@ -83,6 +87,11 @@ class RunJournal:
     def events(self) -> Iterator[Event]:
         """Yield all events from the first on, also those that ``new`` has yielded."""
         return RunJournal(self.database, self.run, self.runbook, folder=self.folder, clock=self.clock).new()
+
+    def first(self) -> Event | None:
+        """Return the first event, of which no other line is read; None: there is none. Raises as ``new``."""
+        alone = RunJournal(self.database, self.run, self.runbook, folder=self.folder, clock=self.clock, most=1)
+        return next(alone.new(), None)
 
     def lines(self) -> Iterator[bytes]:
         """Yield all lines as they are, each with its newline; nothing is checked."""
@@ -172,7 +181,7 @@ class RunJournal:
 
     def _page(self, connection: Connection, start: int, end: int | None, *, locked: bool | None = None) -> list[bytes]:
         under_lock = self._locked is not None if locked is None else locked
-        return lines_of(connection, self.run, start, end, locked=under_lock)
+        return lines_of(connection, self.run, start, end, locked=under_lock, most=self._most)
 
     def _ask(self, work: Callable[[Connection], T]) -> T:
         if self._locked is not None:

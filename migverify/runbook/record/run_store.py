@@ -8,6 +8,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -86,6 +87,22 @@ class RunStore:
         """Return the ids of all runs, the one that was started first in front."""
         return self.database.read("cannot list the runs of", run_ids) if self._is_there() else []
 
+    @contextmanager
+    def one_reading(self) -> Iterator[None]:
+        """Let all reads be of one moment, by one connection; nothing is written meanwhile, and no thread shares it.
+
+        Raises StoreError: the database cannot be opened or reached.
+        """
+        if not self._is_there():
+            yield
+            return
+        before = self.database
+        with before.one_reading() as self._opened:
+            try:
+                yield
+            finally:
+                self._opened = before
+
     def begun(self) -> list[Head]:
         """Return the first heads of all runs that were ever begun in the folder; a server has no such list."""
         return runs_begun(self.path) if self._file is not None else []
@@ -111,6 +128,10 @@ class RunStore:
     def open_journal(self, run: str) -> RunJournal:
         """Return the journal of a run by its id or ``last``; raises ``UsageError`` when there is none."""
         return self._journal(self._find(run))
+
+    def listed(self, run: str) -> RunJournal:
+        """Return the journal of a run that ``ids`` has named; it is not looked for again."""
+        return self._journal(run)
 
     def open(self, run: str) -> RunRecord:
         """Open a run by its id or ``last``. Not shared by threads: each one opens its own.

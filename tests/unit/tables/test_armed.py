@@ -20,7 +20,7 @@ from migverify.tables import armed as armed_module
 from migverify.tables import loss as loss_module
 from migverify.tables.armed import ArmedRollback, ask_armed, forward_run
 from migverify.tables.handover import UnreadChanges
-from migverify.tables.watch_streams import BEGAN
+from migverify.tables.run_facts import BEGAN
 from migverify.watch.ledger import Ledger
 from tests.toy_tables import make_pair
 

@@ -19,9 +19,9 @@ from migverify.model import StoredKind, Verdict
 from migverify.store import run_leases
 from migverify.store.open import open_store
 from migverify.tables.directions import SILENT_SECONDS, both_directions
-from migverify.tables.handover import HAND_OVER, THROUGH, UnreadChanges
+from migverify.tables.handover import UnreadChanges
 from migverify.tables.last_status import LAST_STATUS, LastStatus
-from migverify.tables.watch_streams import BEGAN
+from migverify.tables.run_facts import BEGAN, HAND_OVER, THROUGH
 from migverify.watch.ledger import Ledger
 from migverify.watch.run import DRAIN
 

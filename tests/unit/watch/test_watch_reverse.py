@@ -50,15 +50,14 @@ from migverify.tables.handover import read_unread, through_of
 from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.loss import reverse_run
 from migverify.tables.recheck import proof_run
+from migverify.tables.run_facts import BEGAN, position_of_run
 from migverify.tables.watch_identity import Watched
 from migverify.tables.watch_run import _new_tables
 from migverify.tables.watch_status import Base, TablesStatus, TableStatus, WatchFacts, WatchRules, status_of, uncarried
 from migverify.tables.watch_streams import (
-    BEGAN,
     check_marker,
     is_followed,
     marker_name,
-    position_of_run,
     reverse_stream,
     stream_of,
     watched_pairs,

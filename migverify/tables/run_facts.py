@@ -1,0 +1,68 @@
+"""What a run of tables keeps of itself, for those who read it: names of its facts, its pairs, and where it began.
+
+Nothing here reads a table or a changefeed, so that who shows runs need not load what makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from migverify.changes.model import Position
+from migverify.changes.positions import parse_position
+from migverify.errors import UsageError
+from migverify.model import RunInfo
+from migverify.store.results import ResultStore
+
+INTERRUPTED = "interrupted; resume it"
+"""The reason of a run that was asked to stop."""
+CHOSEN, ALL_TABLES = "tables chosen", "all"
+"""The fact of a run that says which tables ``--tables`` chose, and its value without that option."""
+BEGAN = "began"
+"""Fact of a watch that has ended: by endpoint, the place of its changes when the watch's last process began."""
+THROUGH = "through"
+"""Fact of a watch: by source, the place up to which its changes were read when it ended."""
+HAND_OVER = "hand-over"
+"""Kind of the ledger's state that holds what a reverse watch read behind the end of the forward watch, and when."""
+
+
+def planned_pairs(run: RunInfo) -> dict[str, Mapping[str, Any]]:
+    """Return what a run keeps of the pairs of its plan, by their ids."""
+    return {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
+
+
+def carried_from(store: ResultStore, run: RunInfo) -> list[RunInfo]:
+    """Return a run and, newest first, the runs whose equal chunks it holds: a recheck holds those of an earlier run."""
+    runs = [run]
+    while before := runs[-1].facts.get("rechecks"):
+        runs.append(store.load_run(str(before)))
+    return runs
+
+
+def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:
+    """Return where a source was when the first row was read that a run rests on.
+
+    ``runs`` are the run and those whose equal chunks it carried over, the oldest last (``carried_from``): a row of a
+    carried chunk that was written since it was read is to be read again. Of a watch it is where its last process began.
+    """
+    base = runs[-1]
+    text = str(base.facts.get(BEGAN, {}).get(name) or base.facts.get("endpoints", {}).get(name, {}).get("position", ""))
+    try:
+        return parse_position(text)
+    except UsageError as error:
+        raise UsageError(
+            f"run {base.run_id} does not say at which position {name} was when it began ({text or 'nothing'})",
+            hint="Start from a run that could read the source's binlog position (REPLICATION CLIENT).",
+        ) from error
+
+
+def began_at(store: ResultStore, run: RunInfo, name: str) -> Position | None:
+    """Return the place from which on a watch follows an endpoint, None where the store does not say."""
+    since = str(run.facts.get("since") or "")
+    try:
+        if run.facts.get("start"):
+            return parse_position(str(run.facts["start"]))
+        begun = carried_from(store, store.load_run(since)) if since else [run]
+        return position_of_run(begun, name)
+    except UsageError:
+        return None
