@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -176,7 +177,8 @@ def replay(
         accept_write_grants=accept_write_grants, dumps=[read_sessions(one) for one in sessions or ()],
         database=assume_database, headroom=headroom,
     )  # fmt: skip
-    setup = replace(setup, options=replace(setup.options, record=anomalies))
+    key = token_bytes() if anomalies else b""
+    setup = replace(setup, options=replace(setup.options, record=anomalies, history_key=key))
     next(
         capture_reader()(capture, ["position"]), None
     )  # a folder that holds no capture is reported before a server is asked

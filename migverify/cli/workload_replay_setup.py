@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from migverify.cli.console import command_line
 from migverify.errors import ConfigError, PlanError, UsageError
-from migverify.model import StoredKind
+from migverify.model import Side, StoredKind
 
 if TYPE_CHECKING:
     from migverify.config import Config
@@ -60,7 +60,6 @@ def set_up(
     Raises ConfigError or UsageError where the configuration, a pace or the name of a service level is wrong.
     """
     from migverify.config import load_config
-    from migverify.model import Side
     from migverify.secrets import resolve_password
     from migverify.workload.catalogue.waivers import load_waivers
     from migverify.workload.replay.connections import EngineOptions
@@ -121,24 +120,37 @@ def plan_of(
     )  # fmt: skip
 
 
-def _keys(setup: ReplaySetup, capture: Path) -> Keys:
-    """Return the keys of the tables in a capture's databases, from the first side."""
+def _keys(setup: ReplaySetup, capture: Path, side: Side | None = None) -> Keys:
+    """Return the keys of the tables in a capture's databases, from the first side where none is named."""
     from migverify.db.session import open_session
     from migverify.workload.replay.keys import databases_of, read_keys
 
     databases = databases_of(capture_reader()(capture, ["database"])) | ({setup.database} if setup.database else set())
     databases |= {one.database for dump in setup.dumps for one in dump.sessions if one.database}
-    side, endpoint = next(iter(setup.sides.endpoints.items()))
+    side = next(iter(setup.sides.endpoints)) if side is None else side
+    endpoint = setup.sides.endpoints[side]
     with open_session(endpoint, setup.sides.secrets.get(endpoint.name), side=side) as session:
         return read_keys(session, databases)
+
+
+def _increments(setup: ReplaySetup) -> dict[Side, int]:
+    """Return the distance of each server's AUTO_INCREMENT values."""
+    from migverify.db.session import open_session
+
+    increments = {}
+    for side, endpoint in setup.sides.endpoints.items():
+        with open_session(endpoint, setup.sides.secrets.get(endpoint.name), side=side) as session:
+            increments[side] = int(session.query("SELECT @@GLOBAL.auto_increment_increment")[0][0] or 0)
+    return increments
 
 
 def histories(setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path) -> list[str]:
     """Write the histories of a run's transactions; return the files, the source's first."""
     from migverify.decision.model import basis_of
-    from migverify.model import Side
     from migverify.workload.anomalies.record import write_histories
     from migverify.workload.catalogue.versions import server
+    from migverify.workload.replay.keys import shared_keys
+    from migverify.workload.replay.run import value_codes
     from migverify.workload.replay.runfile import RunFile
 
     info = store.load_run(run_id)
@@ -149,8 +161,12 @@ def histories(setup: ReplaySetup, store: ResultStore, run_id: str, folder: Path)
     }  # fmt: skip
     texts = {side: f"{one.flavor.value} {one.text}" for side, one in servers.items()}
     capture = Path(info.plan["capture"])
+    keys = shared_keys(_keys(setup, capture, Side.SOURCE), _keys(setup, capture, Side.TARGET))
     with RunFile(folder) as run:
-        files = write_histories(run, _keys(setup, capture), texts, identities, mask=setup.options.mask)
+        files = write_histories(
+            run, keys, texts, identities, mask=setup.options.mask, codes=value_codes(run, setup.options),
+            increments=_increments(setup),
+        )  # fmt: skip
     return [str(files[side]) for side in texts]
 
 

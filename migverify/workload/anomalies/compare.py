@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from migverify.model import Verdict
+from migverify.workload.anomalies.chain import UNEXPLAINED
 from migverify.workload.anomalies.levels import documented
 from migverify.workload.anomalies.model import Anomaly, CheckedHistory, Phenomenon
 
@@ -125,6 +126,10 @@ def _doubts(judged: list[JudgedAnomaly], source: CheckedHistory, target: Checked
         elif usability.share < least:
             yield (f"{side}: {usability.usable:,} of {usability.reads:,} reads ({usability.share:.0%}) could be used,"
                    f" {least:.0%} are needed")  # fmt: skip
+        unexplained = usability.ambiguous.get(UNEXPLAINED, 0)
+        if unexplained:
+            yield (f"{side}: {unexplained:,} {'read' if unexplained == 1 else 'reads'} returned a value that does not"
+                   " follow from the writes: an increment may be lost")  # fmt: skip
         if not history.complete:
             yield f"{side}: the search for cycles was cut off, the history has too many"
     apart = len(source.names ^ target.names)

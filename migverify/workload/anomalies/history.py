@@ -116,11 +116,15 @@ def _operation(body: dict[str, Any], begin: int, end: int) -> HistoryOperation:
     version = body.get("version")
     if version is not None and (type(version) is not int or version < (kind is OperationKind.WRITE)):
         raise ValueError("version is no count")
+    delta = body.get("delta")
+    if delta is not None and (type(delta) is not int or known or kind is OperationKind.READ or key.endswith("*")):
+        raise ValueError(f"{key}: delta is a whole number, of a write of one item without a value")
     first = _time(body, "begin") if "begin" in body else begin
     last = _time(body, "end") if "end" in body else end
     if not begin <= first <= last <= end:
         raise ValueError(f"the times of {kind} {key} are not within the transaction")
-    return HistoryOperation(kind, intern(key), value, first, last, known, version, str(body.get("statement", "")))
+    statement = str(body.get("statement", ""))
+    return HistoryOperation(kind, intern(key), value, first, last, known, version, statement, delta)
 
 
 def _text(name: str, value: Any) -> str | None:
@@ -171,6 +175,8 @@ def _operation_json(operation: HistoryOperation) -> Iterator[tuple[str, Any]]:
     yield "key", operation.key
     if operation.known:
         yield "value", operation.value
+    if operation.delta is not None:
+        yield "delta", operation.delta
     if operation.version is not None:
         yield "version", operation.version
     yield from (("begin", operation.begin), ("end", operation.end))

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from migverify.workload.anomalies.chain import ChainRead, ChainWrite, IncrementChain, NotCertainError
 from migverify.workload.anomalies.model import (
     AmbiguityCause,
     Commitment,
@@ -52,7 +53,14 @@ class _Write(NamedTuple):
     known: bool
     final: bool
     version: int | None
+    end: int
     statement: str = ""
+    delta: int | None = None
+
+    @property
+    def is_opaque(self) -> bool:
+        """Whether nothing is known of what it wrote."""
+        return not self.known and self.delta is None
 
 
 class _Opaque(NamedTuple):
@@ -167,7 +175,7 @@ class _Inference:
         for op in transaction.operations:
             if op.kind is OperationKind.WRITE:
                 writes += 1
-                opaque += not op.known
+                opaque += not op.known and op.delta is None
                 if op.key.endswith("*"):
                     table = op.key.partition("/")[0]
                     self._wild.setdefault(table, []).append(_Opaque(op.begin, number, table, op.statement))
@@ -177,7 +185,9 @@ class _Inference:
                 if op.key in own:
                     listed[own[op.key]] = listed[own[op.key]]._replace(final=False)
                 own[op.key] = len(listed)
-                listed.append(_Write(op.begin, number, op.value, op.known, True, op.version, op.statement))
+                listed.append(
+                    _Write(op.begin, number, op.value, op.known, True, op.version, op.end, op.statement, op.delta)
+                )
             elif op.key in own:
                 write = self._writes[op.key][own[op.key]]
                 if not write.known and op.known:  # it reads what it wrote itself: that was the value
@@ -195,7 +205,7 @@ class _Inference:
             self._usable += sum(self._committed(read.transaction) for read in reads)  # never written: no dependency
             return
         counted = not wild and _are_counted(writes) and _are_counted(reads)
-        item = _Counted(writes) if counted else _ByValue(writes, wild, reads, self._history.initial, key)
+        item = _Counted(writes) if counted else _ByValue(writes, wild, reads, self._history, key)
         numbers = {id(write): at for at, write in enumerate(writes)}
         resolved: list[tuple[_Read, int]] = []
         for read in reads:
@@ -330,10 +340,11 @@ class _ByValue:
     """An item whose versions only their values tell apart."""
 
     def __init__(
-        self, writes: Sequence[_Write], wild: Iterable[_Opaque], reads: Sequence[_Read],
-        initial: Mapping[str, str | None], key: str,
+        self, writes: Sequence[_Write], wild: Sequence[_Opaque], reads: Sequence[_Read], history: TransactionHistory,
+        key: str,
     ) -> None:  # fmt: skip
         self._by_value: dict[str | None, list[_Write]] = {}
+        self._listed, initial = writes, history.initial
         opaque = list(wild)
         for write in writes:
             if write.known:
@@ -347,6 +358,9 @@ class _ByValue:
         self._initial |= {
             read.value for read in reads if read.known and not self._maybe_opaque(read) and not self._writers(read)
         }
+        self._chain: IncrementChain | None = None
+        if not wild and len(opaque) > 0 and not any(write.is_opaque for write in writes):
+            self._chain = _chain(writes, reads, self._initial, history.transactions)
 
     def _maybe_opaque(self, read: _Read) -> _Opaque | None:
         """Return the first write of unknown value that may have made what was read."""
@@ -377,7 +391,7 @@ class _ByValue:
         if not read.known:
             return UNRECORDED
         if self._maybe_opaque(read):
-            return OPAQUE
+            return OPAQUE if self._chain is None else self._of_chain(self._chain, read)
         if len(self._initial) > 1:
             return FOREIGN
         writers = self._writers(read)
@@ -388,3 +402,23 @@ class _ByValue:
         if not self._initial:
             return UNSEEN_INITIAL
         return SAME_AS_INITIAL if read.value in self._initial else writers[0]
+
+    def _of_chain(self, chain: IncrementChain, read: _Read) -> _Write | str | None:
+        version = chain.resolve(ChainRead(read.transaction, read.value, read.end))
+        return self._listed[version] if isinstance(version, int) else version
+
+
+def _chain(
+    writes: Sequence[_Write], reads: Sequence[_Read], initial: Iterable[str | None],
+    transactions: Sequence[HistoryTransaction],
+) -> IncrementChain | None:  # fmt: skip
+    """Return the chain of an item's increments, None where they allow too many values."""
+    links = [
+        ChainWrite(at, write.transaction, write.begin, write.end, write.value, write.known, write.delta, write.final)
+        for at, write in enumerate(writes)
+    ]
+    known = [ChainRead(read.transaction, read.value, read.end) for read in reads if read.known]
+    try:
+        return IncrementChain(links, known, initial, transactions)
+    except NotCertainError:
+        return None

@@ -41,7 +41,9 @@ class HistoryOperation:
     value
         What was read or written as text; None: no row was there, or it was deleted.
     known
-        Whether ``value`` is known. A write whose value the statement does not show (``SET n = n + 1``) is not.
+        Whether ``value`` is known. A write whose value the statement does not show (``SET n = m``) is not.
+    delta
+        What a write adds to the integer that the item has before it (``SET n = n + 1``); None for other operations.
     version
         The place of the version among those of the item, where the application counts them (0: before the history);
         None where the value must tell.
@@ -57,6 +59,7 @@ class HistoryOperation:
     known: bool = True
     version: int | None = None
     statement: str = ""
+    delta: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

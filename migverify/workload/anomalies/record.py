@@ -10,11 +10,12 @@ from migverify.errors import UsageError
 from migverify.model import Side
 from migverify.workload.anomalies.history import write_lines
 from migverify.workload.anomalies.model import Commitment, HistoryOperation, HistoryTransaction, OperationKind
-from migverify.workload.anomalies.statements import operations
+from migverify.workload.anomalies.statements import HistoryReading, operations
 from migverify.workload.classify import StatementKind
 from migverify.workload.replay.outcomes import SeenAnswer, seen_answers
 from migverify.workload.replay.runfile import COMMITS, WRITES, PlannedCall, RunFile
 from migverify.workload.replay.touches import Keys
+from migverify.workload.replay.value_codes import HASHED, ValueCodes
 from migverify.workload.state import DEADLOCK
 
 _ROLLED_BACK = frozenset({DEADLOCK, 8002, 8022, 8028, 8147, 9007})
@@ -25,11 +26,13 @@ _Seen = tuple[PlannedCall, SeenAnswer | None]
 
 
 def write_histories(
-    run: RunFile, keys: Keys, servers: Mapping[Side, str], identities: Mapping[str, str] | None = None, *, mask: bool
+    run: RunFile, keys: Keys, servers: Mapping[Side, str], identities: Mapping[str, str] | None = None, *, mask: bool,
+    codes: ValueCodes = HASHED, increments: Mapping[Side, int] | None = None,
 ) -> dict[Side, Path]:  # fmt: skip
     """Write the history of each side into the run's folder; return the files.
 
-    ``identities`` say by side which server it was, where that is known.
+    ``identities`` say by side which server it was, ``increments`` its auto_increment_increment, where they are known.
+    ``codes`` are those that the run recorded values by.
 
     Raises UsageError: nothing was recorded, or not in one go.
     """
@@ -40,16 +43,17 @@ def write_histories(
         )
     files = {}
     for side, server in servers.items():
+        reading = HistoryReading(mask, codes, (increments or {}).get(side, 0))
         files[side] = run.folder / f"history-{side.value}.jsonl"
         with files[side].open("w", encoding="utf-8") as lines:
             write_lines(
-                lines, _transactions(run, keys, side, mask=mask), server, run=run.folder.name, side=side.value,
+                lines, _transactions(run, keys, side, reading), server, run=run.folder.name, side=side.value,
                 identity=(identities or {}).get(side.value, ""),
             )  # fmt: skip
     return files
 
 
-def _transactions(run: RunFile, keys: Keys, side: Side, *, mask: bool) -> Iterator[HistoryTransaction]:
+def _transactions(run: RunFile, keys: Keys, side: Side, reading: HistoryReading) -> Iterator[HistoryTransaction]:
     seen = seen_answers(run, side)
     following = next(seen, None)
 
@@ -62,7 +66,7 @@ def _transactions(run: RunFile, keys: Keys, side: Side, *, mask: bool) -> Iterat
 
     known = run.known()
     for _, calls in groupby(with_answers(), key=lambda each: (each[0].session, each[0].unit)):
-        transaction = _Unit(list(calls), keys, known, mask=mask).transaction()
+        transaction = _Unit(list(calls), keys, known, reading).transaction()
         if transaction is not None:
             yield transaction
 
@@ -70,8 +74,8 @@ def _transactions(run: RunFile, keys: Keys, side: Side, *, mask: bool) -> Iterat
 class _Unit:
     """The calls of one transaction, or a statement of its own, with one side's answers."""
 
-    def __init__(self, calls: Sequence[_Seen], keys: Keys, known: Sequence[int], *, mask: bool) -> None:
-        self._calls, self._keys, self._known, self._mask = calls, keys, known, mask
+    def __init__(self, calls: Sequence[_Seen], keys: Keys, known: Sequence[int], reading: HistoryReading) -> None:
+        self._calls, self._keys, self._known, self._reading = calls, keys, known, reading
         self._operations: list[HistoryOperation] = []
         self._outcome: Commitment | None = None
         self._rolled_back = False
@@ -133,7 +137,7 @@ class _Unit:
             if planned.meaning.classification.may_write:
                 self._operations.append(_any_write(seen.begun))
         else:
-            made = list(operations(planned, seen, self._keys, mask=self._mask))
+            made = list(operations(planned, seen, self._keys, self._reading))
             writes = any(each.kind is OperationKind.WRITE for each in made)
             self._uncertain |= self._rolled_back and writes  # it is outside of the transaction now
             self._operations += made

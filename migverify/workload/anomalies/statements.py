@@ -1,19 +1,22 @@
 """What a replayed statement read and wrote, by item, as far as its text and its answer say it for certain.
 
-Items are rows and their integer and text columns. A value is a hash of its text: histories hold no data.
+Items are rows and their integer and text columns. Histories hold no data: see ``ValueCodes`` for what stands for a
+value.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 from urllib.parse import quote
 
 from migverify.sql.lexer import Token, tokens
 from migverify.sql.lexer import TokenKind as Kind
 from migverify.workload.anomalies.model import HistoryOperation, OperationKind
 from migverify.workload.model import text_of
-from migverify.workload.replay.outcomes import SeenAnswer, value_hash
+from migverify.workload.replay.outcomes import SeenAnswer
 from migverify.workload.replay.runfile import PlannedCall
 from migverify.workload.replay.touches import (
     EVERYTHING,
@@ -26,6 +29,10 @@ from migverify.workload.replay.touches import (
     touches,
     value_lists,
 )
+from migverify.workload.replay.value_codes import HASHED, ValueCodes, value_hash
+
+Assigned: TypeAlias = str | int | None
+"""What stands for a value that a column gets, the number that is added to the one it has, or None: not known."""
 
 _PLAIN = re.compile(rb"(?:[\x20-\x26\x28-\x5b\x5d-\x7e]*[\x21-\x26\x28-\x5b\x5d-\x7e])?\Z")
 _PRESENT = "present"
@@ -35,12 +42,29 @@ _NOT_PLAIN = frozenset({b"IGNORE", b"DUPLICATE", b"SELECT"})
 _ENDS_SET = frozenset({b"WHERE", b"ORDER", b"LIMIT"})
 _NAMES = frozenset({Kind.WORD, Kind.QUOTED, Kind.NAMES})
 _LIST = frozenset({b",", b".", b"*"})
+_SIGNS = {b"+": 1, b"-": -1}
+_STORED_FUNCTION = "stored function possible"
 
 
-def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, *, mask: bool) -> Iterator[HistoryOperation]:
+@dataclass(frozen=True, slots=True)
+class HistoryReading:
+    """How a run's statements are read.
+
+    With ``mask`` neither statements nor keys are shown. ``codes`` are those that the run recorded values by.
+    ``increment`` is the server's auto_increment_increment, 0 where it is not known.
+    """
+
+    mask: bool
+    codes: ValueCodes = HASHED
+    increment: int = 0
+
+
+def operations(
+    planned: PlannedCall, seen: SeenAnswer, keys: Keys, reading: HistoryReading
+) -> Iterator[HistoryOperation]:
     """Yield what a call that was carried out read and wrote; a write that is not certain has no known value.
 
-    Reads that are not certain are left out: they prove nothing. With ``mask`` neither statements nor keys are shown.
+    Reads that are not certain are left out: they prove nothing.
     """
     call, found = planned.call, planned.meaning.classification
     database, modes = call.state.database, call.state.modes
@@ -48,11 +72,14 @@ def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, *, mask: bool
     if not touched:
         return
     table = keys.get(touched[0].table, TableKeys())
-    text = _StatementText(call.sql, list(tokens(call.sql, "mysql", modes)), table)
-    statement = planned.meaning.text if mask else text_of(call.sql)
-    items = _Items(touched, table, seen, statement, mask=mask)
+    text = _StatementText(call.sql, list(tokens(call.sql, "mysql", modes)), table, reading.codes)
+    statement = planned.meaning.text if reading.mask else text_of(call.sql)
+    items = _Items(touched, table, seen, statement, reading)
     if found.may_write and any(name not in keys for name in items.tables):
         yield from items.any_row([EVERYTHING])  # it may be a view
+    elif found.may_write and text.is_plain_insert and _STORED_FUNCTION not in found.effects:
+        settings = f"{call.state.rest} {call.state.sql_mode or 'NO_AUTO_VALUE_ON_ZERO'}".upper()
+        yield from _inserts(text, items, settings, reading.increment)
     elif found.may_write:
         yield from _writes(text, items)
     elif _PADS in (call.state.sql_mode or "").upper():
@@ -64,8 +91,8 @@ def operations(planned: PlannedCall, seen: SeenAnswer, keys: Keys, *, mask: bool
 class _StatementText:
     """A statement by its tokens."""
 
-    def __init__(self, sql: bytes, found: Sequence[Token], table: TableKeys) -> None:
-        self.sql, self.tokens, self.table = sql, found, table
+    def __init__(self, sql: bytes, found: Sequence[Token], table: TableKeys, codes: ValueCodes) -> None:
+        self.sql, self.tokens, self.table, self._codes = sql, found, table, codes
         self.texts = [sql[token.start : token.end] for token in found]
         self.words: list[bytes] = [
             text.upper() if token.kind is Kind.WORD else b"" for token, text in zip(found, self.texts, strict=True)
@@ -76,6 +103,12 @@ class _StatementText:
         """The first word."""
         return self.words[0] if self.words else b""
 
+    @property
+    def is_plain_insert(self) -> bool:
+        """Tell whether it is an INSERT of rows of values that fails where one of them is there already."""
+        values = b"VALUES" in self.words or b"VALUE" in self.words
+        return self.first == b"INSERT" and values and not _NOT_PLAIN & set(self.words)
+
     def literal(self, part: Sequence[Token], column: str) -> str | None:
         """Return the value of a literal as a read of the column shows it, None where that is not certain."""
         if len(part) != 1:
@@ -84,14 +117,23 @@ class _StatementText:
         if kind is Kind.WORD and text.upper() == b"NULL":
             return _NULL
         if column in self.table.integers and kind is Kind.INTEGER:
-            return value_hash(b"%d" % int(text))
+            return self._codes.of_integer(column, int(text))
         if column in self.table.texts and kind is Kind.STRING and text[:1] in b"'\"" and _PLAIN.match(text[1:-1]):
-            return value_hash(text[1:-1])
+            return self._codes.of_text(column, text[1:-1])
         return None
 
-    def assigned(self) -> dict[str, str | None]:
-        """Return the columns of an UPDATE's SET list with their values, None where the text does not show one."""
-        values: dict[str, str | None] = {}
+    def _added(self, part: Sequence[Token], column: str) -> int | None:
+        """Return what ``column + literal`` adds to a column whose values are kept as numbers; None for other texts."""
+        if len(part) != 3 or column not in self.table.integers or not self._codes.adds_up(column):
+            return None
+        name, sign, number = (self.sql[token.start : token.end] for token in part)
+        if part[0].kind not in _NAMES or column_name(name) != column or part[2].kind is not Kind.INTEGER:
+            return None
+        return _SIGNS[sign] * int(number) if sign in _SIGNS else None
+
+    def assigned(self) -> dict[str, Assigned]:
+        """Return the columns of an UPDATE's SET list with what they get."""
+        values: dict[str, Assigned] = {}
         part: list[Token] = []
         depth = 0
         start = self.words.index(b"SET") + 1
@@ -108,25 +150,62 @@ class _StatementText:
         self._assign(part, values)
         return values
 
-    def _assign(self, part: Sequence[Token], values: dict[str, str | None]) -> None:
+    def _assign(self, part: Sequence[Token], values: dict[str, Assigned]) -> None:
         texts = [self.sql[token.start : token.end] for token in part]
         if b"=" in texts:
             at = texts.index(b"=")
             column = column_name(texts[at - 1])
-            values[column] = self.literal(part[at + 1 :], column)
+            added = None if column in values else self._added(part[at + 1 :], column)  # n = 5, n = n + 1: not known
+            values[column] = self.literal(part[at + 1 :], column) if added is None else added
 
-    def inserted(self) -> list[dict[str, str | None]]:
-        """Return the rows of an INSERT with VALUES, by column; a default is a value that is not known."""
+    def _inserted(self) -> Iterator[dict[str, Sequence[Token]] | None]:
+        """Yield the rows of an INSERT with VALUES: the tokens of each column that it names; None where they differ."""
         place = next(at for at, word in enumerate(self.words) if word in (b"VALUES", b"VALUE"))
         columns = list(self.table.columns)
         if b"(" in self.texts[:place]:
             listed = self.texts[self.texts.index(b"(") + 1 : place - 1]
             columns = [column_name(text) for text in listed if text != b","]
-        rows = []
         for row in value_lists(self.texts, self.tokens, place + 1):
-            by_name = dict(zip(columns, row or (), strict=False))
-            rows.append({name: self.literal(by_name.get(name, ()), name) for name in self.table.columns})
-        return rows
+            yield dict(zip(columns, row, strict=True)) if row is not None and len(row) == len(columns) else None
+
+    def inserted(self) -> list[dict[str, str | None]]:
+        """Return the rows of an INSERT with VALUES, by column, with what stands for each value, None: not known."""
+        return [
+            {
+                name: self.literal(row[name], name) if row is not None and name in row else self._default(row, name)
+                for name in self.table.columns
+            }
+            for row in self._inserted()
+        ]  # fmt: skip
+
+    def _default(self, row: Mapping[str, Sequence[Token]] | None, column: str) -> str | None:
+        if row is None or column not in self.table.defaults:
+            return None
+        default = self.table.defaults[column]
+        if default is None:
+            return _NULL
+        if column in self.table.integers:
+            return self._codes.of_integer(column, int(default)) if re.fullmatch(r"-?\d+", default) else None
+        text = default.encode()
+        return self._codes.of_text(column, text) if _PLAIN.match(text) else None
+
+    def generates(self, settings: str) -> int:
+        """Return how many rows an INSERT makes whose AUTO_INCREMENT values all are the server's, 0 for not certain.
+
+        ``settings`` are the session's modes and variables in upper case.
+        """
+        if b"LAST_INSERT_ID" in self.words:
+            return 0
+        rows = list(self._inserted())
+        for row in rows:
+            part = None if row is None else row.get(self.table.auto, ())
+            if part is None or not self._asks_for_generated(part, zero="NO_AUTO_VALUE_ON_ZERO" not in settings):
+                return 0
+        return len(rows)
+
+    def _asks_for_generated(self, part: Sequence[Token], *, zero: bool) -> bool:
+        texts = [self.sql[token.start : token.end].upper() for token in part]
+        return not texts or texts in ([b"NULL"], [b"DEFAULT"]) or (zero and texts == [b"0"])
 
     def selects_columns(self) -> bool:
         """Tell whether the SELECT list is of columns only: nothing in it is computed."""
@@ -148,9 +227,9 @@ class _Items:
     """The rows a call touches, and operations on them."""
 
     def __init__(
-        self, touched: Sequence[Touch], table: TableKeys, seen: SeenAnswer, statement: str, *, mask: bool
+        self, touched: Sequence[Touch], table: TableKeys, seen: SeenAnswer, statement: str, reading: HistoryReading
     ) -> None:
-        self.seen, self.table, self._statement, self._mask = seen, table, statement, mask
+        self.seen, self.table, self._statement, self._reading = seen, table, statement, reading
         self.tables = sorted({touch.table for touch in touched})
         self.name = touched[0].table
         # two texts of one spelling may be two rows under some collation: only integers name a row for certain
@@ -171,12 +250,33 @@ class _Items:
             key = "*" if name == EVERYTHING else f"{quote(name, safe='.')}/*"
             yield self._operation(OperationKind.WRITE, key, None, known=False)
 
-    def write(self, row: RowKey, values: Mapping[str, str | None]) -> Iterator[HistoryOperation]:
-        """Yield writes of columns that are followed; None is a value that is not known."""
+    def write(self, row: RowKey, values: Mapping[str, Assigned]) -> Iterator[HistoryOperation]:
+        """Yield writes of columns that are followed."""
         for column in self.columns:
             if column in values:
-                value = values[column]
-                yield self._operation(OperationKind.WRITE, self._key(row, column), value, known=value is not None)
+                value, key = values[column], self._key(row, column)
+                if isinstance(value, int):
+                    yield replace(self._operation(OperationKind.WRITE, key, None, known=False), delta=value)
+                else:
+                    yield self._operation(OperationKind.WRITE, key, value, known=value is not None)
+
+    def insert(self, row: RowKey, values: Mapping[str, Assigned]) -> Iterator[HistoryOperation]:
+        """Yield that a row is made: only an INSERT that found no row succeeds."""
+        yield from self.absent(OperationKind.READ, row, self.columns)
+        yield self.row(OperationKind.WRITE, row, present=True)
+        yield from self.write(row, values)
+
+    def row_of(self, cells: Sequence[str]) -> RowKey | None:
+        """Return the key of a row of an answer, None where the answer does not have it."""
+        names, codes = self.seen.columns, self._reading.codes
+        if any(column not in names for column in self.table.primary):
+            return None
+        own = [cells[names.index(column)] for column in self.table.primary]
+        for row in self.rows:
+            parts = zip(self.table.primary, row[1:], strict=True)
+            if own == [codes.of_integer(column, int(part)) for column, part in parts]:
+                return row
+        return None
 
     def row(self, kind: OperationKind, row: RowKey, *, present: bool) -> HistoryOperation:
         """Return that a row is read, made or deleted."""
@@ -195,7 +295,9 @@ class _Items:
             yield self._operation(OperationKind.READ, self._key(row, column), value)
 
     def _key(self, row: RowKey, column: str = "") -> str:
-        name = value_hash(b",".join(row[1:])) if self._mask else ",".join(quote(part, safe="") for part in row[1:])
+        name = ",".join(quote(part, safe="") for part in row[1:])
+        if self._reading.mask:
+            name = value_hash(b",".join(row[1:]))
         parts = [quote(self.name, safe="."), name, quote(column)]
         return "/".join(parts if column else parts[:2])
 
@@ -214,13 +316,33 @@ def _writes(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
     elif word == b"DELETE" and seen.affected == len(rows):
         for row in rows:
             yield from items.absent(OperationKind.WRITE, row, items.columns)
-    elif word == b"INSERT" and len(rows) == 1 and not _NOT_PLAIN & set(text.words):
-        # only an INSERT that found no row succeeds
-        yield from items.absent(OperationKind.READ, rows[0], items.columns)
-        yield items.row(OperationKind.WRITE, rows[0], present=True)
-        yield from items.write(rows[0], text.inserted()[0])
     else:
         yield from items.any_row([items.name])
+
+
+def _inserts(text: _StatementText, items: _Items, settings: str, increment: int) -> Iterator[HistoryOperation]:
+    """Yield what a plain INSERT made; it changes no row of the tables that foreign keys tie to its own."""
+    rows = items.rows if len(items.rows) == 1 else _generated(text, items, settings, increment)
+    values = text.inserted()
+    if items.seen.warnings or len(rows) != len(values) or len(rows) != items.seen.affected:
+        yield from items.any_row([items.name])
+        return
+    for row, by_name in zip(rows, values, strict=True):
+        yield from items.insert(row, by_name)
+
+
+def _generated(text: _StatementText, items: _Items, settings: str, increment: int) -> list[RowKey]:
+    """Return the keys of rows whose only key column the server has filled; none where they are not certain.
+
+    A server reports the first of them. Those of one INSERT with VALUES follow one another by the increment: MySQL
+    takes them at once for all rows under every innodb_autoinc_lock_mode, TiDB from one range.
+    """
+    if not items.table.auto or items.table.primary != (items.table.auto,) or not items.seen.insert_id:
+        return []
+    number = text.generates(settings)
+    if number > 1 and (not increment or "AUTO_INCREMENT_" in settings):
+        return []
+    return [(b"PRIMARY", b"%d" % (items.seen.insert_id + at * increment)) for at in range(number)]
 
 
 def _reads(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
@@ -230,7 +352,7 @@ def _reads(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
     followed = [(at, name) for at, name in enumerate(names) if name in items.columns]
     missing = dict.fromkeys(items.rows)
     for cells in seen.rows:
-        row = items.rows[0] if len(items.rows) == 1 else _row_of(cells, names, items)
+        row = items.rows[0] if len(items.rows) == 1 else items.row_of(cells)
         if row is None or row not in missing:
             return
         del missing[row]
@@ -238,11 +360,3 @@ def _reads(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
     if text.has_only_the_key():
         for row in missing:
             yield from items.absent(OperationKind.READ, row, [name for _, name in followed])
-
-
-def _row_of(cells: Sequence[str], names: Sequence[str], items: _Items) -> RowKey | None:
-    """Return the key of a row of an answer, None where the answer does not have it."""
-    if any(column not in names for column in items.table.primary):
-        return None
-    own = tuple(cells[names.index(column)] for column in items.table.primary)
-    return next((row for row in items.rows if own == tuple(map(value_hash, row[1:]))), None)

@@ -52,7 +52,7 @@ class EngineOptions:
     long a call waits for another session, ``max_lag`` how late calls may begin before the run stops, ``grace`` how long
     calls under way may take after a stop. Without ``writes`` sessions are made read-only where the server can. With
     ``apart`` calls of other workers cannot be waited for: one that should is racy instead. With ``record`` what calls
-    saw is kept for histories of transactions.
+    saw is kept for histories of transactions; ``history_key`` hides numbers in them (``ValueCodes``), and is not kept.
     """
 
     pace: Pace = field(default_factory=Pace)
@@ -70,6 +70,7 @@ class EngineOptions:
     apart: bool = False
     found_rows: bool = True
     record: bool = False
+    history_key: bytes = field(default=b"", repr=False)
 
 
 class Answers:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from migverify.db.session import Session
-from migverify.model import IndexDef, TableDef
+from migverify.model import ColumnDef, IndexDef, TableDef
 from migverify.sql.catalog import read_tables
 from migverify.sql.quoting import quote_texts
 from migverify.workload.replay.touches import Keys, TableKeys
@@ -70,7 +72,31 @@ def _keys(table: TableDef, related: tuple[str, ...], *, triggers: bool) -> Table
     )
     zoned = tuple(column.name.lower() for column in table.columns if column.data_type == "timestamp")
     generated = frozenset(column.name.lower() for column in table.columns if column.generation)
-    return TableKeys(primary, unique, related, triggers, strict, columns, clocked, integers, texts, zoned, generated)
+    auto = next((column.name.lower() for column in table.columns if "AUTO_INCREMENT" in column.extra.upper()), "")
+    defaults = {
+        column.name.lower(): column.default
+        for column in table.columns if column.name.lower() in integers | texts and _has_literal_default(column)
+    }  # fmt: skip
+    return TableKeys(
+        primary, unique, related, triggers, strict, columns, clocked, integers, texts, zoned, generated, auto, defaults
+    )
+
+
+def _has_literal_default(column: ColumnDef) -> bool:
+    """Tell whether a column that an INSERT does not name gets the text of its default, or NULL for none."""
+    if column.generation or re.search("DEFAULT_GENERATED|AUTO_", column.extra.upper()):
+        return False
+    return column.nullable if column.default is None else "(" not in column.default
+
+
+def shared_keys(keys: Keys, other: Keys) -> Keys:
+    """Return ``keys`` without the AUTO_INCREMENT columns and defaults that another server does not have as well."""
+    shared = {}
+    for name, table in keys.items():
+        theirs = other.get(name, TableKeys())
+        same = table.defaults.items() & theirs.defaults.items()
+        shared[name] = replace(table, auto=table.auto if table.auto == theirs.auto else "", defaults=dict(same))
+    return shared
 
 
 _INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "integer", "bigint"})

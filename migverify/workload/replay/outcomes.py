@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import sqlite3
 import time
@@ -18,6 +17,7 @@ from migverify.errors import PlanError, StoreError
 from migverify.model import Side
 from migverify.workload.replay.model import Difference, DifferenceSeverity, JudgedCall, Judgement, TimedAnswer
 from migverify.workload.replay.runfile import COMMITS, RUN_FILE, WRITES, RunFile, compact, connect, not_written
+from migverify.workload.replay.value_codes import HASHED, ValueCodes
 
 UNKNOWN = "unknown whether it ran"
 LOCK = "lock"
@@ -85,11 +85,13 @@ def total(run: RunFile) -> Counters:
 class Outcomes:
     """Collects intents and outcomes of one process, and commits them together. Not shared by threads.
 
+    ``codes`` stand for values in what calls saw.
+
     Raises StoreError: by ``flush``: the file cannot be written; what was committed before stays.
     """
 
-    def __init__(self, folder: Path, worker: int = 0) -> None:
-        self._folder, self.worker = folder, worker
+    def __init__(self, folder: Path, worker: int = 0, codes: ValueCodes = HASHED) -> None:
+        self._folder, self.worker, self._codes = folder, worker, codes
         self._db = connect(folder / RUN_FILE, timeout=0)
         self.intents: list[tuple[int]] = []
         self.ends: list[tuple[int, str]] = []
@@ -106,7 +108,7 @@ class Outcomes:
 
     def see(self, index: int, answers: Mapping[Side, TimedAnswer]) -> None:
         """Note what a call saw on each side, for histories (``begin_seeing``)."""
-        body = {side.value: _seen(timed) for side, timed in answers.items()}
+        body = {side.value: _seen(timed, self._codes) for side, timed in answers.items()}
         self.seen.append((index, compact(body)))
 
     def take(self, rows: Iterable[tuple[int, str]]) -> None:
@@ -151,7 +153,7 @@ class SeenAnswer:
     """What a history needs of one side's answer. ``rows`` are hashes of cells, None where they are not kept.
 
     ``lost`` says that there was no answer. ``columns`` are the original names, in lower case. Times are monotonic
-    nanoseconds.
+    nanoseconds. ``insert_id`` is the first AUTO_INCREMENT value that the server reports, 0 for none.
     """
 
     begun: int
@@ -162,6 +164,7 @@ class SeenAnswer:
     warnings: int
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] | None = None
+    insert_id: int = 0
 
 
 def begin_seeing(run: RunFile) -> None:
@@ -169,12 +172,7 @@ def begin_seeing(run: RunFile) -> None:
     run.change("CREATE TABLE IF NOT EXISTS seen (call INTEGER PRIMARY KEY, body TEXT NOT NULL)")
 
 
-def value_hash(text: bytes | None) -> str:
-    """Return what stands for a value in a history; ``NULL`` for NULL."""
-    return "NULL" if text is None else hashlib.blake2b(text, digest_size=8).hexdigest()
-
-
-def _seen(timed: TimedAnswer) -> list[Any]:
+def _seen(timed: TimedAnswer, codes: ValueCodes) -> list[Any]:
     answer = timed.answer
     kept: list[Any] = [
         timed.begun,
@@ -185,13 +183,16 @@ def _seen(timed: TimedAnswer) -> list[Any]:
         answer.warnings,
     ]
     if answer.columns and answer.rows is not None and len(answer.rows) <= _MOST_SEEN:
-        kept.append([column.original.decode("utf-8", "replace").lower() for column in answer.columns])
+        names = [column.original.decode("utf-8", "replace").lower() for column in answer.columns]
         whole = [column.type_code in _INTEGER_TYPES for column in answer.columns]
+        kept.append(names)
         kept.append([
-            [value_hash(b"%d" % int(cell) if number and cell is not None else cell)
-             for cell, number in zip(row, whole, strict=True)]
+            [codes.of_integer(name, int(cell)) if number and cell is not None else codes.of_text(name, cell)
+             for cell, number, name in zip(row, whole, names, strict=True)]
             for row in answer.rows
         ])  # fmt: skip
+    elif answer.insert_id and not answer.columns:
+        kept.append(answer.insert_id)
     return kept
 
 
@@ -208,9 +209,10 @@ def seen_answers(run: RunFile, side: Side) -> Iterator[tuple[int, SeenAnswer]]:
         kept = json.loads(body).get(side.value)
         if kept is not None:
             begun, ended, lost, errno, affected, warnings, *more = kept
+            insert_id = more.pop() if len(more) == 1 else 0  # behind the fields of all: an id, or columns and rows
             columns, cells = more or ((), None)
             hashes = None if cells is None else tuple(map(tuple, cells))
-            yield call, SeenAnswer(begun, ended, lost, errno, affected, warnings, tuple(columns), hashes)
+            yield call, SeenAnswer(begun, ended, lost, errno, affected, warnings, tuple(columns), hashes, insert_id)
 
 
 def pack(one: JudgedCall) -> str:

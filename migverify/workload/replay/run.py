@@ -39,6 +39,7 @@ from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.safety import ReplayEndpoints
 from migverify.workload.replay.slo import ReplayMeasurement, covers
 from migverify.workload.replay.tally import ReplayTally
+from migverify.workload.replay.value_codes import ValueCodes, columns_added_to
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -288,6 +289,11 @@ def assign(run: RunFile, dealt: list[list[int]], start: Start) -> None:
     run.change("COMMIT")
 
 
+def value_codes(run: RunFile, options: EngineOptions) -> ValueCodes:
+    """Return what stands for values in the histories of a run."""
+    return ValueCodes(options.history_key, columns_added_to(meaning.text for meaning in run.meanings))
+
+
 def play(share: Share, *, parent: int | None = None) -> None:
     """Replay a share to its end or to a stop; the run file holds outcomes, counters and why it stopped.
 
@@ -303,10 +309,10 @@ def play(share: Share, *, parent: int | None = None) -> None:
                 return "the process that started the replay is gone"
             return str(run.fact("stop"))
 
+        outcomes = Outcomes(share.folder, share.worker, value_codes(run, share.options))
         engine = Engine(
-            run, run.sessions(share.worker), openers(share.endpoints, share.secrets, share.options),
-            Outcomes(share.folder, share.worker), share.options, share.start, stop=stop,
-            kill=killer(share.endpoints, share.secrets),
+            run, run.sessions(share.worker), openers(share.endpoints, share.secrets, share.options), outcomes,
+            share.options, share.start, stop=stop, kill=killer(share.endpoints, share.secrets),
         )  # fmt: skip
         try:
             engine.run()

@@ -42,7 +42,8 @@ class TableKeys:
     ``clocked``: a write may put the session's time into a column by itself (a default, ON UPDATE, a trigger).
     ``integers`` and ``texts`` are the columns of those types; a key over others names no row for certain.
     ``zoned`` are its TIMESTAMP columns, whose text depends on the session's time zone; None where they are not known.
-    ``generated`` columns change with others.
+    ``generated`` columns change with others. ``auto`` is the AUTO_INCREMENT column, empty for none. ``defaults`` are
+    literals that integer and text columns get which an INSERT does not name, None for NULL.
     """
 
     primary: tuple[str, ...] = ()
@@ -56,6 +57,8 @@ class TableKeys:
     texts: frozenset[str] = frozenset()
     zoned: tuple[str, ...] | None = None
     generated: frozenset[str] = frozenset()
+    auto: str = ""
+    defaults: Mapping[str, str | None] = field(default_factory=dict)
 
 
 Keys: TypeAlias = Mapping[str, TableKeys]

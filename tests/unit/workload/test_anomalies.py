@@ -39,7 +39,7 @@ Found = set[tuple[Phenomenon, AnomalyName]]
 
 def history(schedule: str, *, initial: dict[str, str | None] | None = None, level: str = "REPEATABLE READ",
             server: str = "tidb 8.5") -> TransactionHistory:  # fmt: skip
-    """Return the history of steps ``1rx=0 1wx=5 1wx? 1d:c 1a`` (read, write, opaque write, commit, abort).
+    """Return the history of steps ``1rx=0 1wx=5 1wx? 1wx+1 1c 1a`` (read, write, opaque write, increment, commit, abort).
 
     Each step takes two units of time; ``-`` for a value is an absent row; ``x#3=5`` counts versions.
     """
@@ -61,10 +61,12 @@ def history(schedule: str, *, initial: dict[str, str | None] | None = None, leve
 def operation(text: str, at: int) -> HistoryOperation:
     kind = OperationKind.READ if text[0] == "r" else OperationKind.WRITE
     item, equals, value = text[1:].rstrip("?").partition("=")
+    item, added, delta = item.partition("+")
     key, _, version = item.partition("#")
     key = key if "*" in key else f"t/{key}"
     return HistoryOperation(kind, key, None if value in ("-", "") else value, at, at + 1, bool(equals),
-                            int(version) if version else None, f"{text} of {at}")  # fmt: skip
+                            int(version) if version else None, f"{text} of {at}",
+                            int(delta) if added else None)  # fmt: skip
 
 
 def found(checked: CheckedHistory) -> Found:

@@ -14,10 +14,10 @@ from migverify.workload.anomalies.check import check_history
 from migverify.workload.anomalies.history import read_history
 from migverify.workload.anomalies.model import AnomalyName, Commitment, OperationKind
 from migverify.workload.anomalies.record import write_histories
-from migverify.workload.anomalies.statements import operations
+from migverify.workload.anomalies.statements import HistoryReading, operations
 from migverify.workload.meaning import Meanings
 from migverify.workload.replay.model import Answer, Call, Captured, TimedAnswer
-from migverify.workload.replay.outcomes import Outcomes, SeenAnswer, begin_seeing, seen_answers, value_hash
+from migverify.workload.replay.outcomes import Outcomes, SeenAnswer, begin_seeing, seen_answers
 from migverify.workload.replay.runfile import (
     COMMITS,
     FIRST_OF_UNIT,
@@ -27,6 +27,7 @@ from migverify.workload.replay.runfile import (
     RunFileWriter,
 )
 from migverify.workload.replay.touches import TableKeys
+from migverify.workload.replay.value_codes import value_hash
 from migverify.workload.state import SessionState
 from tests.unit.replaying import INT, TEXT, answer, column, failed
 
@@ -46,7 +47,7 @@ def asked(sql: str, seen: SeenAnswer) -> list[str]:
     planned = PlannedCall(0, call, _meanings.meaning(call.sql), "", 0, 0, 0, 0, 0)
     names = {value_hash(value): value.decode() for value in (b"5", b"7", b"ann", b"-3", b"1", b"2", b"a b")}
     made = []
-    for each in operations(planned, seen, KEYS, mask=False):
+    for each in operations(planned, seen, KEYS, HistoryReading(mask=False)):
         value = "?" if not each.known else ("-" if each.value is None else names.get(each.value, each.value))
         made.append(f"{'r' if each.kind is OperationKind.READ else 'w'} {each.key} {value}")
     return made
@@ -55,7 +56,7 @@ def asked(sql: str, seen: SeenAnswer) -> list[str]:
 def test_padded_values_are_not_compared_with_what_was_written() -> None:
     call = Call("s", 0, b"SELECT n FROM t WHERE id = 1", "", SessionState("d", sql_mode="PAD_CHAR_TO_FULL_LENGTH"))
     planned = PlannedCall(0, call, _meanings.meaning(call.sql), "", 0, 0, 0, 0, 0)
-    assert not list(operations(planned, read(("5",), columns=("n",)), KEYS, mask=False))
+    assert not list(operations(planned, read(("5",), columns=("n",)), KEYS, HistoryReading(mask=False)))
 
 
 def wrote(affected: int = 1, warnings: int = 0) -> SeenAnswer:

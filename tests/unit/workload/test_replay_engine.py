@@ -17,7 +17,8 @@ from migverify.workload.anomalies.record import write_histories
 from migverify.workload.replay import session as session_module
 from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.model import Answer, Call, Judgement
-from migverify.workload.replay.outcomes import begin_seeing, value_hash
+from migverify.workload.replay.outcomes import begin_seeing
+from migverify.workload.replay.value_codes import value_hash
 from migverify.workload.replay.pace import Pace, PaceKind, parse_pace
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.session import LOST
