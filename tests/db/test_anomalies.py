@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pymysql
 import pytest
@@ -192,6 +193,7 @@ HEAD = (
     "/usr/sbin/mysqld, Version: 8.0.36 (MySQL Community Server - GPL). started with:\n"
     "Tcp port: 3306  Unix socket: /tmp/mysql.sock\nTime                 Id Command    Argument\n"
 )
+STEP = 300_000  # microseconds between two statements of a capture
 SKEW = (
     (1, "BEGIN"), (2, "BEGIN"),
     (1, "SELECT id, balance FROM accounts WHERE id IN (1, 2)"),
@@ -201,22 +203,27 @@ SKEW = (
 )  # fmt: skip
 
 
-def test_a_replay_records_what_both_servers_permitted(
-    accounts: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    accounts.both("REPLACE INTO accounts VALUES (1, 0), (2, 0)", "COMMIT")
-    name = accounts.name
+def compared(
+    databases: Databases,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    steps: Sequence[tuple[int, str]],
+    pace: str = "real",
+) -> dict[str, Any]:
+    """Replay statements of numbered sessions with writes; return what the comparison of both histories says."""
+    name = databases.name
     lines = [
         f"2026-01-02T03:04:00.{session:06d}Z\t    {session} Connect\troot@h on {name} using TCP/IP"
-        for session in (1, 2)
+        for session in sorted({session for session, _ in steps})
     ]
-    lines += [f"2026-01-02T03:04:0{at // 3}.{at % 3 * 300_000:06d}Z\t    {session} Query\t{sql}"
-              for at, (session, sql) in enumerate(SKEW, 1)]  # fmt: skip
+    for at, (session, sql) in enumerate(steps, 1):
+        seconds, part = divmod(at * STEP, 1_000_000)
+        lines.append(f"2026-01-02T03:04:{seconds:02d}.{part:06d}Z\t    {session} Query\t{sql}")
     (tmp_path / "general.log").write_text(HEAD + "\n".join(lines) + "\n")
     config = tmp_path / "migverify.yaml"
     config.write_text(json.dumps({
-        "source": {"host": accounts.pair.source.host, "port": accounts.pair.source.port, "user": "root"},
-        "target": {"host": accounts.pair.target.host, "port": accounts.pair.target.port, "user": "root"},
+        "source": {"host": databases.pair.source.host, "port": databases.pair.source.port, "user": "root"},
+        "target": {"host": databases.pair.target.host, "port": databases.pair.target.port, "user": "root"},
         "tables": {"include": [f"{name}.*"]}, "store": f"sqlite:///{tmp_path}/store.db",
         "workload": {"folder": str(tmp_path / "replays"), "clone_marker": f"{name}.clones"},
     }))  # fmt: skip
@@ -226,15 +233,61 @@ def test_a_replay_records_what_both_servers_permitted(
         assert run(mark) == 0, capsys.readouterr().err
     capsys.readouterr()
     run(["workload", "replay", str(tmp_path / "capture"), "--config", str(config), "--writes", "--anomalies",
-         "--pace", "real"])  # fmt: skip
+         "--pace", pace])  # fmt: skip
     err = capsys.readouterr().err
     assert "compare what both sides permitted: migverify workload anomalies " in err
     files = err.partition("workload anomalies ")[2].split()[:2]
     assert run(["workload", "anomalies", *files, "--json"]) == 0  # both permit it
-    body = json.loads(capsys.readouterr().out)
+    body: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return body
+
+
+def test_a_replay_records_what_both_servers_permitted(
+    accounts: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    accounts.both("REPLACE INTO accounts VALUES (1, 0), (2, 0)", "COMMIT")
+    body = compared(accounts, tmp_path, capsys, SKEW)
     assert [(each["permitted_by"], each["name"]) for each in body["anomalies"]] == [("both", "write skew")]
     assert body["source"]["share"] == body["target"]["share"] == 1.0
     assert {each["statement"] for each in body["anomalies"][0]["statements"]} == {
         "SELECT `id` , `balance` FROM `accounts` WHERE `id` IN (...)",
         "UPDATE `accounts` SET `balance` = ? WHERE `id` = ?",
     }  # a replay keeps no values by default
+
+
+def ordinary_service(rounds: int) -> list[tuple[int, str]]:
+    """Return what a service asks that leaves ids to the server and adds to counters; at its end two update one row."""
+    steps = []
+    for number in range(1, rounds + 1):
+        session, customer = number % 3 + 1, number % 2 + 1
+        statements = (
+            "BEGIN", f"SELECT id, visits FROM customers WHERE id = {customer}",
+            f"UPDATE customers SET visits = visits + 1 WHERE id = {customer}",
+            f"INSERT INTO orders (customer, amount) VALUES ({customer}, {number * 10})",
+            f"INSERT INTO order_lines (order_id, n) VALUES ({number}, 1), ({number}, 2)", "COMMIT",
+            f"SELECT id, amount, state FROM orders WHERE id = {number}",
+            f"SELECT visits FROM customers WHERE id = {customer}",
+            f"SELECT id, order_id, n FROM order_lines WHERE id = {number * 2}",
+        )  # fmt: skip
+        steps += [(session, sql) for sql in statements]
+    read, add = "SELECT visits FROM customers WHERE id = 1", "UPDATE customers SET visits = visits + 1 WHERE id = 1"
+    return [*steps, (1, "BEGIN"), (2, "BEGIN"), (1, read), (2, read), (1, add), (1, "COMMIT"), (2, add), (2, "COMMIT")]
+
+
+def test_ids_from_the_server_and_increments_are_followed(
+    databases: Databases, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    databases.both(
+        f"USE `{databases.name}`",
+        "CREATE TABLE customers (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, visits INT NOT NULL DEFAULT 0)",
+        "CREATE TABLE orders (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, customer INT NOT NULL,"
+        " amount INT NOT NULL, state VARCHAR(10) NOT NULL DEFAULT 'new', note VARCHAR(20),"
+        " FOREIGN KEY (customer) REFERENCES customers (id))",
+        "CREATE TABLE order_lines (id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY, order_id BIGINT NOT NULL, n INT)",
+        "INSERT INTO customers (visits) VALUES (7), (7)", "COMMIT",
+    )  # fmt: skip
+    body = compared(databases, tmp_path, capsys, ordinary_service(8), "x6")
+    assert [(each["permitted_by"], each["name"]) for each in body["anomalies"]] == [("both", "lost update")]
+    assert body["source"]["ambiguous"] == body["target"]["ambiguous"] == {}, body["source"]["causes"]
+    assert body["source"]["share"] == body["target"]["share"] == 1.0
+    assert body["source"]["opaque"] == body["target"]["opaque"] == 0

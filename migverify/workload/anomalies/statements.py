@@ -30,6 +30,7 @@ from migverify.workload.replay.touches import (
     value_lists,
 )
 from migverify.workload.replay.value_codes import HASHED, ValueCodes, value_hash
+from migverify.workload.state import SessionState
 
 Assigned: TypeAlias = str | int | None
 """What stands for a value that a column gets, the number that is added to the one it has, or None: not known."""
@@ -78,8 +79,7 @@ def operations(
     if found.may_write and any(name not in keys for name in items.tables):
         yield from items.any_row([EVERYTHING])  # it may be a view
     elif found.may_write and text.is_plain_insert and _STORED_FUNCTION not in found.effects:
-        settings = f"{call.state.rest} {call.state.sql_mode or 'NO_AUTO_VALUE_ON_ZERO'}".upper()
-        yield from _inserts(text, items, settings, reading.increment)
+        yield from _inserts(text, items, call.state, reading.increment)
     elif found.may_write:
         yield from _writes(text, items)
     elif _PADS in (call.state.sql_mode or "").upper():
@@ -189,19 +189,16 @@ class _StatementText:
         text = default.encode()
         return self._codes.of_text(column, text) if _PLAIN.match(text) else None
 
-    def generates(self, settings: str) -> int:
+    def generates(self, *, zero: bool) -> int:
         """Return how many rows an INSERT makes whose AUTO_INCREMENT values all are the server's, 0 for not certain.
 
-        ``settings`` are the session's modes and variables in upper case.
+        ``zero`` says that the server replaces a 0 as well.
         """
         if b"LAST_INSERT_ID" in self.words:
             return 0
         rows = list(self._inserted())
-        for row in rows:
-            part = None if row is None else row.get(self.table.auto, ())
-            if part is None or not self._asks_for_generated(part, zero="NO_AUTO_VALUE_ON_ZERO" not in settings):
-                return 0
-        return len(rows)
+        asks = [row is not None and self._asks_for_generated(row.get(self.table.auto, ()), zero=zero) for row in rows]
+        return len(rows) if all(asks) else 0
 
     def _asks_for_generated(self, part: Sequence[Token], *, zero: bool) -> bool:
         texts = [self.sql[token.start : token.end].upper() for token in part]
@@ -320,9 +317,9 @@ def _writes(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
         yield from items.any_row([items.name])
 
 
-def _inserts(text: _StatementText, items: _Items, settings: str, increment: int) -> Iterator[HistoryOperation]:
+def _inserts(text: _StatementText, items: _Items, state: SessionState, increment: int) -> Iterator[HistoryOperation]:
     """Yield what a plain INSERT made; it changes no row of the tables that foreign keys tie to its own."""
-    rows = items.rows if len(items.rows) == 1 else _generated(text, items, settings, increment)
+    rows = _generated(text, items, state, increment) or _named(items, state)
     values = text.inserted()
     if items.seen.warnings or len(rows) != len(values) or len(rows) != items.seen.affected:
         yield from items.any_row([items.name])
@@ -331,7 +328,7 @@ def _inserts(text: _StatementText, items: _Items, settings: str, increment: int)
         yield from items.insert(row, by_name)
 
 
-def _generated(text: _StatementText, items: _Items, settings: str, increment: int) -> list[RowKey]:
+def _generated(text: _StatementText, items: _Items, state: SessionState, increment: int) -> list[RowKey]:
     """Return the keys of rows whose only key column the server has filled; none where they are not certain.
 
     A server reports the first of them. Those of one INSERT with VALUES follow one another by the increment: MySQL
@@ -339,10 +336,24 @@ def _generated(text: _StatementText, items: _Items, settings: str, increment: in
     """
     if not items.table.auto or items.table.primary != (items.table.auto,) or not items.seen.insert_id:
         return []
-    number = text.generates(settings)
-    if number > 1 and (not increment or "AUTO_INCREMENT_" in settings):
+    number = text.generates(zero=_replaces_zero(state) is True)
+    if number > 1 and (not increment or "auto_increment_" in state.rest.lower()):
         return []
     return [(b"PRIMARY", b"%d" % (items.seen.insert_id + at * increment)) for at in range(number)]
+
+
+def _named(items: _Items, state: SessionState) -> list[RowKey]:
+    """Return the row whose key the statement has; a 0 may stand for a value of the server's."""
+    auto = items.table.auto
+    if len(items.rows) != 1:
+        return []
+    parts = dict(zip(items.table.primary, items.rows[0][1:], strict=True))
+    return [] if parts.get(auto) == b"0" and _replaces_zero(state) is not False else items.rows
+
+
+def _replaces_zero(state: SessionState) -> bool | None:
+    """Tell whether a 0 in an AUTO_INCREMENT column becomes the next value; None where the mode is not known."""
+    return None if state.sql_mode is None else "NO_AUTO_VALUE_ON_ZERO" not in state.sql_mode.upper()
 
 
 def _reads(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:

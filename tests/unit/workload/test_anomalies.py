@@ -39,7 +39,7 @@ Found = set[tuple[Phenomenon, AnomalyName]]
 
 def history(schedule: str, *, initial: dict[str, str | None] | None = None, level: str = "REPEATABLE READ",
             server: str = "tidb 8.5") -> TransactionHistory:  # fmt: skip
-    """Return the history of steps ``1rx=0 1wx=5 1wx? 1wx+1 1c 1a`` (read, write, opaque write, increment, commit, abort).
+    """Return the history of steps ``1rx=0 1wx=5 1wx? 1wx+1 1c 1a`` (read, write, opaque, increment, commit, abort).
 
     Each step takes two units of time; ``-`` for a value is an absent row; ``x#3=5`` counts versions.
     """

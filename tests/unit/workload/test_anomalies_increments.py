@@ -242,7 +242,7 @@ def test_serial_increments_and_inserts_never_have_an_anomaly(seed: int) -> None:
 
 @MANY
 @given(SEEDS, st.sampled_from(("serial", "committed", "snapshot")), st.booleans())
-def test_dependencies_of_increments_are_paths_that_are(seed: int, mode: str, ups: bool) -> None:  # noqa: FBT001
+def test_dependencies_of_increments_are_paths_that_are(seed: int, mode: str, ups: bool) -> None:
     made, steps = executed(seed, mode, ups=ups)
     paths = reachable(true_edges(steps))
     inferred = infer(made)

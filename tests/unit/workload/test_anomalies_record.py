@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,8 @@ from migverify.workload.anomalies.model import AnomalyName, Commitment, Operatio
 from migverify.workload.anomalies.record import write_histories
 from migverify.workload.anomalies.statements import HistoryReading, operations
 from migverify.workload.meaning import Meanings
+from migverify.workload.replay.connections import EngineOptions
+from migverify.workload.replay.keys import shared_keys
 from migverify.workload.replay.model import Answer, Call, Captured, TimedAnswer
 from migverify.workload.replay.outcomes import Outcomes, SeenAnswer, begin_seeing, seen_answers
 from migverify.workload.replay.runfile import (
@@ -27,7 +31,7 @@ from migverify.workload.replay.runfile import (
     RunFileWriter,
 )
 from migverify.workload.replay.touches import TableKeys
-from migverify.workload.replay.value_codes import value_hash
+from migverify.workload.replay.value_codes import HASHED, ValueCodes, columns_added_to, value_hash
 from migverify.workload.state import SessionState
 from tests.unit.replaying import INT, TEXT, answer, column, failed
 
@@ -119,12 +123,134 @@ def test_what_a_statement_did(sql: str, seen: SeenAnswer, expected: list[str]) -
     assert sorted(asked(sql, seen)) == sorted(expected)
 
 
+# --- ids that the server makes, defaults, increments ---------------------------------------------------------
+
+AUTO = {
+    "d.o": TableKeys(("id",), columns=("id", "n", "name"), integers=frozenset({"id", "n"}), texts=frozenset({"name"}),
+                     auto="id", defaults={"n": "7", "name": None}),
+    "d.line": TableKeys(("id",), related=("d.o",), columns=("id", "n"), integers=frozenset({"id", "n"}), auto="id"),
+    "d.pair": TableKeys(("id", "n"), columns=("id", "n"), integers=frozenset({"id", "n"}), auto="id"),
+}  # fmt: skip
+CODES = ValueCodes(b"of one run", frozenset({"n"}))
+
+
+def inserted(
+    sql: str, insert_id: int = 5, affected: int = 1, *, increment: int = 0, warnings: int = 0,
+    mode: str | None = "ANSI", rest: str = "",
+) -> list[str]:  # fmt: skip
+    """Return what an INSERT wrote, as ``key value``; ``?`` for a value that is not known."""
+    call = Call("s", 0, sql.encode(), "", SessionState(database="d", sql_mode=mode, rest=rest))
+    planned = PlannedCall(0, call, _meanings.meaning(call.sql), "", 0, 0, 0, 0, 0)
+    seen = replace(wrote(affected, warnings), insert_id=insert_id)
+    names = {value_hash(value): value.decode() for value in (b"1", b"2", b"7", b"ann")}
+    made = operations(planned, seen, AUTO, HistoryReading(mask=False, increment=increment))
+    writes = [each for each in made if each.kind is OperationKind.WRITE]
+    return [f"{each.key} {names.get(each.value or '', each.value) if each.known else '?'}" for each in writes]
+
+
+@pytest.mark.parametrize(("sql", "more", "expected"), [
+    ("INSERT INTO o (n, name) VALUES (1, 'ann')", {}, ["d.o/5 present", "d.o/5/n 1", "d.o/5/name ann"]),
+    ("INSERT INTO o (name) VALUES ('ann')", {}, ["d.o/5 present", "d.o/5/n 7", "d.o/5/name ann"]),
+    ("INSERT INTO o (id, n) VALUES (NULL, 1)", {}, ["d.o/5 present", "d.o/5/n 1", "d.o/5/name NULL"]),
+    ("INSERT INTO o VALUES (DEFAULT, 1, NULL)", {}, ["d.o/5 present", "d.o/5/n 1", "d.o/5/name NULL"]),
+    ("INSERT INTO o (id, n) VALUES (0, 1)", {}, ["d.o/5 present", "d.o/5/n 1", "d.o/5/name NULL"]),
+    ("INSERT INTO o (id, n) VALUES (0, 1)", {"mode": "NO_AUTO_VALUE_ON_ZERO"}, ["d.o/0 present", "d.o/0/n 1",
+                                                                             "d.o/0/name NULL"]),
+    ("INSERT INTO o (id, n) VALUES (0, 1)", {"mode": None}, ["d.o/* ?"]),
+    ("INSERT INTO o (n, name) VALUES (n + 1, 'ann')", {}, ["d.o/5 present", "d.o/5/n ?", "d.o/5/name ann"]),
+    ("INSERT INTO o (n) VALUES (1), (2)", {"affected": 2, "increment": 1}, [
+        "d.o/5 present", "d.o/5/n 1", "d.o/5/name NULL", "d.o/6 present", "d.o/6/n 2", "d.o/6/name NULL"]),
+    ("INSERT INTO line (n) VALUES (1), (2)", {"affected": 2, "increment": 10}, [
+        "d.line/5 present", "d.line/5/n 1", "d.line/15 present", "d.line/15/n 2"]),
+    ("INSERT INTO line (n) VALUES (1), (2)", {"affected": 2}, ["d.line/* ?"]),
+    ("INSERT INTO line (n) VALUES (1), (2)", {
+        "affected": 2, "increment": 1, "rest": '{"variables": {"auto_increment_offset": "2"}}'}, ["d.line/* ?"]),
+    ("INSERT INTO line (id, n) VALUES (NULL, 1), (9, 2)", {"affected": 2, "increment": 1}, ["d.line/* ?"]),
+    ("INSERT INTO line (n) VALUES (1)", {"insert_id": 0}, ["d.line/* ?"]),
+    ("INSERT INTO line (n) VALUES (1)", {"warnings": 1}, ["d.line/* ?"]),
+    ("INSERT INTO line (n) VALUES (LAST_INSERT_ID(3))", {}, ["d.line/* ?"]),
+    ("INSERT IGNORE INTO line (n) VALUES (1)", {}, ["d.line/* ?", "d.o/* ?"]),
+    ("INSERT INTO line (n) SELECT 1", {}, ["d.line/* ?", "d.o/* ?"]),
+    ("INSERT INTO pair (n) VALUES (1)", {}, ["d.pair/* ?"]),
+])  # fmt: skip
+def test_rows_that_the_server_numbers(sql: str, more: dict[str, Any], expected: list[str]) -> None:
+    assert sorted(inserted(sql, **more)) == sorted(expected)
+
+
+@pytest.mark.parametrize(("sql", "delta"), [
+    ("UPDATE t SET n = n + 3 WHERE id = 1", 3),
+    ("UPDATE t x SET `n` = x.n-2 WHERE x.id = 1", -2),
+    ("UPDATE t SET N = N + 1, name = 'ann' WHERE id = 1", 1),
+    ("UPDATE t SET n = n * 2 WHERE id = 1", None),
+    ("UPDATE t SET n = n + 1 + 1 WHERE id = 1", None),
+    ("UPDATE t SET n = n + 1.5 WHERE id = 1", None),
+    ("UPDATE t SET n = twice + 1 WHERE id = 1", None),
+    ("UPDATE t SET n = n + 1, n = n + 1 WHERE id = 1", None),
+])  # fmt: skip
+def test_what_an_update_adds(sql: str, delta: int | None) -> None:
+    call = Call("s", 0, sql.encode(), "", SessionState(database="d"))
+    planned = PlannedCall(0, call, _meanings.meaning(call.sql), "", 0, 0, 0, 0, 0)
+    made = list(operations(planned, wrote(), KEYS, HistoryReading(mask=False, codes=CODES)))
+    assert [(each.delta, each.known) for each in made if each.key == "d.t/1/n"] == [(delta, False)]
+    hashed = list(operations(planned, wrote(), KEYS, HistoryReading(mask=False)))
+    assert [each.delta for each in hashed if each.key == "d.t/1/n"] == [None], "no number of the column is known"
+
+
+def test_numbers_are_recorded_behind_an_offset_that_is_kept_nowhere(tmp_path: Path) -> None:
+    texts = ["UPDATE `t` SET `N` = `t` . `n` + ? , `m` = ? WHERE `id` = ?", "SELECT `k` = `k` + ? FROM `t`"]
+    assert columns_added_to(texts) == {"n"}
+    assert int(CODES.of_integer("n", 9)) - int(CODES.of_integer("n", -4)) == 13
+    assert CODES.of_integer("n", 9) != ValueCodes(b"of another", CODES.numbers).of_integer("n", 9)
+    assert CODES.of_integer("m", 9) == value_hash(b"9")
+    assert not CODES.of_text("n", b"9").isdigit()
+    assert CODES.of_text("n", None) == "NULL"
+    assert ValueCodes(numbers=CODES.numbers).of_integer("n", 9) == value_hash(b"9")
+    assert "one run" not in repr(CODES) + repr(EngineOptions(history_key=CODES.key))
+    with run_of(tmp_path / "run", *COUNTED, codes=CODES) as run:
+        files = write_histories(run, KEYS, {Side.TARGET: "tidb 8.5"}, mask=True, codes=CODES)
+    kept = files[Side.TARGET].read_text() + (tmp_path / "run" / "run.sqlite").read_bytes().decode("latin-1")
+    assert value_hash(b"4") not in kept
+    assert CODES.key.decode() not in kept
+    plain = read_history(files[Side.TARGET])
+    values = [op.value for each in plain.transactions for op in each.operations if op.delta is None and op.value]
+    assert {value for value in values if value.isdigit()} <= {CODES.of_integer("n", number) for number in range(9)}
+
+
+def test_a_lost_update_by_increments_is_found_behind_others(tmp_path: Path) -> None:
+    with run_of(tmp_path / "run", *COUNTED, codes=CODES) as run:
+        files = write_histories(run, KEYS, dict.fromkeys(Side, "tidb 8.5"), mask=True, codes=CODES)
+        before = write_histories(run, KEYS, dict.fromkeys(Side, "tidb 8.5"), mask=True)
+        assert check_history(read_history(before[Side.SOURCE])).usability.share < 1.0
+        write_histories(run, KEYS, dict.fromkeys(Side, "tidb 8.5"), mask=True, codes=CODES)
+    checked = check_history(read_history(files[Side.SOURCE]))
+    assert [(each.name, each.transactions) for each in checked.anomalies] == [(AnomalyName.LOST_UPDATE, ("b/1", "a/3"))]
+    assert checked.usability.share == 1.0
+
+
+def test_the_insert_id_is_kept_and_older_runs_have_none(tmp_path: Path) -> None:
+    made = Answer(affected=1, insert_id=77)
+    with run_of(tmp_path / "run", ("a", "INSERT INTO t (n) VALUES (1)", made), ("a", BALANCE, value(4))) as run:
+        assert [each.insert_id for _, each in seen_answers(run, Side.SOURCE)] == [77, 0]
+        run.change("UPDATE seen SET body = ?", ('{"source": [1, 2, false, 0, 1, 0]}',))
+        assert [each for _, each in seen_answers(run, Side.SOURCE)] == [SeenAnswer(1, 2, False, 0, 1, 0)] * 2
+
+
+def test_a_server_that_numbers_or_fills_rows_otherwise_shares_neither() -> None:
+    other = {"d.o": replace(AUTO["d.o"], auto="", defaults={"n": "8", "name": None})}
+    shared = shared_keys(AUTO, other)
+    assert (shared["d.o"].auto, shared["d.o"].defaults) == ("", {"name": None})
+    assert shared["d.line"].auto == ""
+    assert shared_keys(AUTO, AUTO) == AUTO
+
+
 # --- transactions of a run file ------------------------------------------------------------------------------
 
 BALANCE = "SELECT n FROM t WHERE id = 1"
 
 
-def run_of(folder: Path, *calls: tuple[str, str, object], captured: int | None = None) -> RunFile:
+def run_of(
+    folder: Path, *calls: tuple[str, str, object], captured: int | None = None, codes: ValueCodes = HASHED
+) -> RunFile:
     """Make a run file of (session, SQL, answer) in the order in which they were asked; None was cut off."""
     writer = RunFileWriter(folder)
     numbers = {}
@@ -147,7 +273,7 @@ def run_of(folder: Path, *calls: tuple[str, str, object], captured: int | None =
     run = writer.close()
     run.set_fact("attempts", 1)
     begin_seeing(run)
-    outcomes = Outcomes(folder)
+    outcomes = Outcomes(folder, codes=codes)
     for at, (_, _, seen) in enumerate(calls):
         if seen is None:  # intended, and cut off
             outcomes.intend(numbers[at])
@@ -166,6 +292,14 @@ LOST_UPDATE: tuple[tuple[str, str, Answer], ...] = (
     ("a", "BEGIN", DONE), ("b", "BEGIN", DONE), ("a", BALANCE, value(100)), ("b", BALANCE, value(100)),
     ("a", "UPDATE t SET n = 90 WHERE id = 1", CHANGED), ("a", "COMMIT", DONE),
     ("b", "UPDATE t SET n = 80 WHERE id = 1", CHANGED), ("b", "COMMIT", DONE),
+)  # fmt: skip
+ADD = "UPDATE t SET n = n + 1 WHERE id = 1"
+COUNTED: tuple[tuple[str, str, Answer], ...] = (
+    ("a", BALANCE, value(4)), ("a", ADD, CHANGED), ("b", BALANCE, value(5)), ("a", BALANCE, value(5)),
+    *[step if step[1] in ("BEGIN", "COMMIT") else (step[0], BALANCE if step[1] == BALANCE else ADD,
+                                                   value(5) if step[1] == BALANCE else CHANGED)
+      for step in LOST_UPDATE],
+    ("b", BALANCE, value(7)),
 )  # fmt: skip
 
 

@@ -18,11 +18,11 @@ from migverify.workload.replay import session as session_module
 from migverify.workload.replay.connections import EngineOptions
 from migverify.workload.replay.model import Answer, Call, Judgement
 from migverify.workload.replay.outcomes import begin_seeing
-from migverify.workload.replay.value_codes import value_hash
 from migverify.workload.replay.pace import Pace, PaceKind, parse_pace
 from migverify.workload.replay.runfile import RunFile
 from migverify.workload.replay.session import LOST
 from migverify.workload.replay.touches import TableKeys
+from migverify.workload.replay.value_codes import value_hash
 from tests.unit.replay_fakes import WRITES, FakeServers, engine, planned, row, value
 
 FAST = EngineOptions(pace=Pace(PaceKind.FAST), connections=4, grace=1.0)
