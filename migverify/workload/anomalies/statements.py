@@ -150,6 +150,11 @@ class _StatementText:
         self._assign(part, values)
         return values
 
+    def changes_references(self) -> bool:
+        """Tell whether an UPDATE may change what foreign keys of other tables refer to."""
+        referenced = self.table.referenced
+        return referenced is None or bool(self.table.generated) or not referenced.isdisjoint(self.assigned())
+
     def _assign(self, part: Sequence[Token], values: dict[str, Assigned]) -> None:
         texts = [self.sql[token.start : token.end] for token in part]
         if b"=" in texts:
@@ -306,7 +311,8 @@ def _writes(text: _StatementText, items: _Items) -> Iterator[HistoryOperation]:
     if not rows or seen.warnings:
         yield from items.any_row(items.tables)
         return
-    yield from items.any_row(items.others)
+    if word != b"UPDATE" or text.changes_references():
+        yield from items.any_row(items.others)
     if word == b"UPDATE" and seen.affected == len(rows):
         for row in rows:
             yield from items.write(row, text.assigned())

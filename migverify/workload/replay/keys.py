@@ -26,14 +26,17 @@ def read_keys(session: Session, databases: Iterable[str]) -> Keys:
         return {}
     listed = quote_texts(sorted(names))
     related: defaultdict[str, set[str]] = defaultdict(set)
-    for database, table, to_database, to_table in session.query(
-        "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME"  # noqa: S608
+    referenced: defaultdict[str, set[str]] = defaultdict(set)
+    for database, table, to_database, to_table, to_column in session.query(
+        "SELECT DISTINCT TABLE_SCHEMA, TABLE_NAME, REFERENCED_TABLE_SCHEMA, REFERENCED_TABLE_NAME,"  # noqa: S608
+        " REFERENCED_COLUMN_NAME"
         " FROM information_schema.KEY_COLUMN_USAGE"
         f" WHERE REFERENCED_TABLE_NAME IS NOT NULL AND LOWER(TABLE_SCHEMA) IN ({listed})"
     ):
         child, parent = f"{database}.{table}".lower(), f"{to_database}.{to_table}".lower()
         related[child].add(parent)
         related[parent].add(child)
+        referenced[parent].add(str(to_column).lower())
     triggered = {
         f"{database}.{table}".lower()
         for database, table in session.query(
@@ -44,7 +47,8 @@ def read_keys(session: Session, databases: Iterable[str]) -> Keys:
     found: dict[str, TableKeys] = {}
     for table_def in read_tables(session, session.endpoint.name, lambda database, _: database.lower() in names):
         name = str(table_def.ref).lower()
-        found[name] = _keys(table_def, tuple(sorted(related[name])), triggers=name in triggered)
+        keys = _keys(table_def, tuple(sorted(related[name])), triggers=name in triggered)
+        found[name] = replace(keys, referenced=frozenset(referenced[name]))
     return found
 
 

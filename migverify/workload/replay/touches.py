@@ -43,7 +43,8 @@ class TableKeys:
     ``integers`` and ``texts`` are the columns of those types; a key over others names no row for certain.
     ``zoned`` are its TIMESTAMP columns, whose text depends on the session's time zone; None where they are not known.
     ``generated`` columns change with others. ``auto`` is the AUTO_INCREMENT column, empty for none. ``defaults`` are
-    literals that integer and text columns get which an INSERT does not name, None for NULL.
+    literals that integer and text columns get which an INSERT does not name, None for NULL. ``referenced`` are the
+    columns that foreign keys refer to: no other one changes rows of related tables. None where they are not known.
     """
 
     primary: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class TableKeys:
     generated: frozenset[str] = frozenset()
     auto: str = ""
     defaults: Mapping[str, str | None] = field(default_factory=dict)
+    referenced: frozenset[str] | None = None
 
 
 Keys: TypeAlias = Mapping[str, TableKeys]

@@ -40,6 +40,8 @@ KEYS = {
                      texts=frozenset({"name"}), generated=frozenset({"twice"})),
     "d.names": TableKeys(("name",), columns=("name", "n"), integers=frozenset({"n"}), texts=frozenset({"name"})),
     "d.child": TableKeys(("id",), related=("d.t",), columns=("id", "n"), integers=frozenset({"id", "n"})),
+    "d.parent": TableKeys(("id",), related=("d.child",), columns=("id", "n", "code"),
+                          integers=frozenset({"id", "n", "code"}), referenced=frozenset({"code"})),
     "d.watched": TableKeys(("id",), triggers=True, columns=("id", "n"), integers=frozenset({"id", "n"})),
 }  # fmt: skip
 _meanings = Meanings("mysql")
@@ -88,6 +90,10 @@ def read(*rows: tuple[str, ...], columns: tuple[str, ...] = ("id", "n")) -> Seen
     ("UPDATE a_view SET n = 5 WHERE id = 1", wrote(), ["w * ?"]),
     ("UPDATE names SET n = 5 WHERE name = 'ann'", wrote(), ["w d.names/* ?"]),
     ("UPDATE child SET n = 5 WHERE id = 1", wrote(), ["w d.t/* ?", "w d.child/1/n 5"]),
+    ("UPDATE parent SET n = 5 WHERE id = 1", wrote(), ["w d.parent/1/n 5"]),
+    ("UPDATE parent SET code = 5 WHERE id = 1", wrote(), ["w d.child/* ?", "w d.parent/1/code 5"]),
+    ("DELETE FROM parent WHERE id = 1", wrote(), [
+        "w d.child/* ?", "w d.parent/1 -", "w d.parent/1/n -", "w d.parent/1/code -"]),
     ("UPDATE watched SET n = 5 WHERE id = 1", wrote(), ["w * ?"]),
     ("CALL something()", wrote(0), ["w * ?"]),
     ("DELETE FROM t WHERE id = 1", wrote(), ["w d.t/1 -", "w d.t/1/n -", "w d.t/1/name -"]),
