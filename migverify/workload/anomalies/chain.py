@@ -80,7 +80,7 @@ class NotCertainError(Exception):
 
 
 @dataclass(slots=True)
-class _Group:
+class _TransactionWrites:
     """The writes of one transaction, in their order."""
 
     transaction: HistoryTransaction
@@ -140,7 +140,7 @@ def _sums(deltas: Counter[int]) -> set[int]:
     return sums
 
 
-def _clusters(groups: Sequence[_Group]) -> Iterator[Sequence[_Group]]:
+def _clusters(groups: Sequence[_TransactionWrites]) -> Iterator[Sequence[_TransactionWrites]]:
     """Cut transactions, in the order of their commits, where all before surely locked the row before all behind."""
     latest = list(accumulate((group.locked for group in groups), max))
     earliest = list(accumulate((group.locked for group in reversed(groups)), min))[::-1]
@@ -199,10 +199,12 @@ class IncrementChain:
     ) -> None:  # fmt: skip
         self._writes = {write.number: write for write in writes}
         self._transactions = transactions
-        groups: dict[int, _Group] = {}
+        groups: dict[int, _TransactionWrites] = {}
         for write in writes:
-            groups.setdefault(write.transaction, _Group(transactions[write.transaction])).writes.append(write)
-        by_outcome: dict[Commitment, list[_Group]] = {outcome: [] for outcome in Commitment}
+            groups.setdefault(write.transaction, _TransactionWrites(transactions[write.transaction])).writes.append(
+                write
+            )
+        by_outcome: dict[Commitment, list[_TransactionWrites]] = {outcome: [] for outcome in Commitment}
         for group in groups.values():
             by_outcome[group.transaction.outcome].append(group)
         self._unsure = min((group.writes[0].begin for group in by_outcome[Commitment.UNKNOWN]), default=_FOREVER)
@@ -250,7 +252,7 @@ class IncrementChain:
                 writers.append(write)
         return writers
 
-    def _follow(self, groups: Sequence[_Group]) -> None:
+    def _follow(self, groups: Sequence[_TransactionWrites]) -> None:
         """Find what each committed write may have written, and when versions were current."""
         before, since = _START, -_FOREVER
         current = [_START_NUMBER]
@@ -267,7 +269,7 @@ class IncrementChain:
         self._periods.add(since, _FOREVER, before)
         self._periods.close()
 
-    def _behind(self, cluster: Sequence[_Group], before: Possible) -> Possible:
+    def _behind(self, cluster: Sequence[_TransactionWrites], before: Possible) -> Possible:
         """Return what is possible behind transactions whose order is not known."""
         if len(cluster) == 1:
             self._narrow_by_writes(cluster[0], before)
@@ -282,7 +284,7 @@ class IncrementChain:
                     group.apply(others, self._values)
         return _shifted(before, (sum(delta * count for delta, count in added.items()),))
 
-    def _in_any_order(self, cluster: Sequence[_Group], before: Possible) -> Possible:
+    def _in_any_order(self, cluster: Sequence[_TransactionWrites], before: Possible) -> Possible:
         if len(cluster) > _MOST_MIXED:
             raise NotCertainError
         behind: dict[int, Possible] = {0: before}  # by the set of those that were carried out, as bits
@@ -306,7 +308,7 @@ class IncrementChain:
         else:
             self._narrow({value} if PossibleValue(True, 0) in possible else set())
 
-    def _narrow_by_writes(self, group: _Group, before: Possible) -> None:
+    def _narrow_by_writes(self, group: _TransactionWrites, before: Possible) -> None:
         """Use what a transaction read back of its own increments."""
         for write in group.writes:
             value = as_plain(write.value)
