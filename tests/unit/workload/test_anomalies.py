@@ -484,6 +484,9 @@ HEAD = f'{{"format": "{FORMAT}"}}'
     (f"{HEAD}\n" + GOOD.replace('"value"', '"begin": 0, "value"'), "line 2: the times of read t/1 are not within"),
     (f"{HEAD}\n" + GOOD.replace('"outcome"', '"x"'), "line 2: 'outcome' is missing"),
     (f"{HEAD}\n" + GOOD.replace('"value"', '"version": -1, "value"'), "line 2: version is no count"),
+    (f"{HEAD}\n" + GOOD.replace('"value": "5"', '"delta": 1'), "line 2: t/1: delta is a whole number, of a write"),
+    (f"{HEAD}\n" + GOOD.replace("read", "write").replace('"value"', '"delta": 1, "value"'), "line 2: t/1: delta is"),
+    (f"{HEAD}\n" + GOOD.replace("read", "write").replace('"value": "5"', '"delta": "1"'), "line 2: t/1: delta is"),
     (HEAD.replace("}", ', "side": "north"}'), "line 1: side 'north' is neither source nor target"),
     (HEAD.replace("1", "9"), 'line 1: the first line has no "format"'),
 ])  # fmt: skip

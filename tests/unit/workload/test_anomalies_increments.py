@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from migverify.model import Verdict
 from migverify.workload.anomalies.chain import NO_START, UNEXPLAINED, UNPLACED, UNSURE
 from migverify.workload.anomalies.check import check_history
 from migverify.workload.anomalies.compare import compare_histories
+from migverify.workload.anomalies.history import read_history, write_history
 from migverify.workload.anomalies.infer import OPAQUE, infer
 from migverify.workload.anomalies.model import (
     AnomalyName,
@@ -268,3 +270,51 @@ def test_planted_anomalies_of_increments_are_found_among_others(seed: int, name:
     )  # fmt: skip
     both = TransactionHistory((*serial.transactions, *moved), {**serial.initial, **planted.initial})
     assert found(check_history(both)) == expected
+
+
+@MANY
+@given(SEEDS)
+def test_a_history_with_increments_is_read_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    made, _ = executed(seed, "committed")
+    path = tmp_path_factory.mktemp("history") / "h.jsonl"
+    lines = io.StringIO()
+    write_history(lines, made)
+    path.write_text(lines.getvalue())
+    assert read_history(path) == made
+
+
+def test_a_release_that_knows_no_increments_takes_them_for_unknown_values() -> None:
+    made = history(SAFE["one after the other"], initial={"t/x": "0"})
+    earlier = tuple(
+        replace(each, operations=tuple(replace(op, delta=None) for op in each.operations)) for each in made.transactions
+    )
+    assert check_history(replace(made, transactions=earlier)).usability.ambiguous == {OPAQUE: 2}
+
+
+def test_a_hot_counter_is_followed_at_any_length() -> None:
+    """Autocommit increments of which each overlaps the next one: who made which value is not known, the sum is."""
+    rng = random.Random(5)
+    made = []
+    for number in range(3_000):
+        begin = number * 10
+        cluster = number % 10 < 4  # four overlap, then six follow one another
+        kind, value, delta = OperationKind.WRITE, None, 1
+        end = begin + (15 if cluster else 5)
+        op = HistoryOperation(kind, "t/x", value, begin, end, False, None, "add", delta)
+        made.append(
+            HistoryTransaction(f"W{number}", f"w{number % 4}", "", Commitment.COMMITTED, begin, begin, end, (op,))
+        )
+        if not cluster and rng.random() < 0.5:
+            read = HistoryOperation(OperationKind.READ, "t/x", str(number + 1), begin + 6, begin + 7)
+            made.append(
+                HistoryTransaction(
+                    f"R{number}", "r", "", Commitment.COMMITTED, begin + 6, begin + 6, begin + 7, (read,)
+                )
+            )
+    checked = check_history(TransactionHistory(tuple(made), {"t/x": "0"}))
+    assert not checked.anomalies
+    assert checked.usability.reads > 800
+    assert checked.usability.share > 0.8
+    assert set(checked.usability.ambiguous) <= {UNPLACED}
