@@ -12,9 +12,8 @@ version and wrote the other has the order, otherwise nothing has.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -29,13 +28,10 @@ from migverify.workload.anomalies.model import (
     TransactionHistory,
     Usability,
 )
+from migverify.workload.anomalies.version_order import BEFORE_ALL, VersionOrder
 from migverify.workload.meaning import Meanings
 
-_MOST_SUCCESSORS = 16
-"""Versions that may come next after one: more are possible only where so many commits overlap; the rest is left out."""
 _ABSENT = 4
-_BEFORE_ALL = -1
-"""The version from before the history."""
 
 OPAQUE = "a write of unknown value may have made it"
 REPEATED = "several writes have this value"
@@ -228,7 +224,7 @@ class _Inference:
                 self._doubtful.add(read.transaction)
                 continue
             self._usable += 1
-            resolved.append((read, _BEFORE_ALL if version is None else numbers[id(version)]))
+            resolved.append((read, BEFORE_ALL if version is None else numbers[id(version)]))
         if writes:
             self._depend(key, writes, resolved, counted=counted)
 
@@ -239,7 +235,7 @@ class _Inference:
         found, number = self._found.dependencies, len(self._found.dependencies.keys)
         found.keys.append(key)
         versions = [at for at, write in enumerate(writes) if write.final and self._committed(write.transaction)]
-        order = _Order(
+        order = VersionOrder(
             {at: self._span(writes[at], counted=counted) for at in versions},
             _read_then_written(versions, writes, reads),
         )
@@ -248,7 +244,7 @@ class _Inference:
             for successor in order.after(at):
                 found.add(writes[at].transaction, writes[successor].transaction, DependencyKind.WW, number)
         for read, at in reads:
-            if at != _BEFORE_ALL:
+            if at != BEFORE_ALL:
                 found.add(writes[at].transaction, read.transaction, DependencyKind.WR, number)
             for successor in order.after(at):
                 found.add(read.transaction, writes[successor].transaction, DependencyKind.RW, number,
@@ -292,32 +288,6 @@ def _read_then_written(
     return made
 
 
-class _Order:
-    """The order of an item's committed versions, as far as it is proved: an interval order and what reads add."""
-
-    def __init__(self, spans: dict[int, tuple[int, int]], read_then_written: dict[int, set[int]]) -> None:
-        self._versions = sorted(spans, key=lambda at: spans[at])
-        self._begins = [spans[at][0] for at in self._versions]
-        self._spans, self._more = spans, read_then_written
-        self._least_end = [spans[at][1] for at in self._versions]  # of this version and all behind it
-        for at in range(len(self._least_end) - 2, -1, -1):
-            self._least_end[at] = min(self._least_end[at], self._least_end[at + 1])
-        self.unordered = sum(
-            spans[second][0] <= spans[first][1] and second not in self._more.get(first, ())
-            for first, second in zip(self._versions, self._versions[1:], strict=False)
-        )
-
-    def after(self, version: int) -> Iterator[int]:
-        """Yield the versions that surely come after one, as far as none surely lies between."""
-        first = 0 if version == _BEFORE_ALL else bisect_right(self._begins, self._spans[version][1])
-        listed: list[int] = []
-        if first < len(self._begins):
-            last = bisect_right(self._begins, self._least_end[first], lo=first)
-            listed = self._versions[first : min(last, first + _MOST_SUCCESSORS)]
-            yield from listed
-        yield from self._more.get(version, set()).difference(listed)
-
-
 class _Counted:
     """An item whose versions the application counts."""
 
@@ -353,7 +323,7 @@ class _ByValue:
                 opaque.append(_Opaque(write.begin, write.transaction, key.partition("/")[0], write.statement))
         self._opaque = sorted(opaque)
         for listed in self._by_value.values():
-            listed.sort()
+            listed.sort(key=lambda write: write.begin)
         self._initial: set[str | None] = {initial[key]} if key in initial else set()
         self._initial |= {
             read.value for read in reads if read.known and not self._maybe_opaque(read) and not self._writers(read)
