@@ -301,8 +301,8 @@ class ResultStore(RunLog):
 
         def work(connection: Connection, scope: int) -> Sequence[Row[Any]]:
             if after is None:
-                return connection.execute(_WINDOWS, {"scope": scope}).all()
-            return connection.execute(_WINDOWS_AFTER, {"scope": scope, "after": after}).all()
+                return connection.execute(_WINDOWS, {"scope": scope, "most": _PAGE}).all()
+            return connection.execute(_WINDOWS_AFTER, {"scope": scope, "most": _PAGE, "after": after}).all()
 
         nothing: Sequence[Row[Any]] = []
         while page := self._read_scope(run_id, rule, work, nothing):
@@ -392,7 +392,7 @@ _WINDOWS = (
     select(t.rule_windows)
     .where(t.rule_windows.c.scope == _SCOPE, _is_last(t.rule_windows, ("window_text",)))
     .order_by(t.rule_windows.c.window_text)
-    .limit(_PAGE)
+    .limit(bindparam("most"))
 )
 _WINDOWS_AFTER = _WINDOWS.where(t.rule_windows.c.window_text > bindparam("after"))
 

@@ -74,6 +74,12 @@ def test_deep_json_is_refused(text: str) -> None:
         parse_json(text)
 
 
+def test_brackets_in_texts_or_side_by_side_are_no_depth() -> None:
+    value = {"a": "[{" * 100, "b": [[], {}] * 100}
+    for text in (json.dumps(value), json.dumps(value).encode(), json.dumps(value).encode("utf-16")):
+        assert parse_json(text) == value
+
+
 def test_json_of_a_usual_depth_is_read() -> None:
     text = "[" * 60 + "]" * 60
     assert json.dumps(parse_json(text)) == text

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from migverify.errors import UsageError
 from migverify.runbook.definition.forecast import estimates
-from migverify.runbook.events import EventKind, RollbackState, RunState, StepState
+from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
 from migverify.runbook.history.drills import rollback_only, why_no_rollback_drill, why_unclean
-from migverify.runbook.history.past import drill_seconds, past_runs
+from migverify.runbook.history.past import Damaged, _bounds, drill_seconds, past_runs
 from migverify.runbook.history.read import past_run
 from migverify.runbook.history.scores import CORRECTNESS, PROCESS, correctness_score, process_score
 from migverify.runbook.kinds import RunbookKind, RunKind, StepKind
@@ -26,6 +26,10 @@ from tests.unit.runbook_places import data_of, rewrite
 from tests.unit.runbook_runs import ALICE, BOB, CAROL, DANA, ERIN, guard_of, is_set, manual, replace, runbook, step
 
 TERMINAL = Sink(name="terminal", kind="stdout")
+
+
+def first_event(wall: float) -> Event:
+    return Event(0, "", "", "r", "", 0, EventKind.RUN_STARTED, "alice", "coordinator", wall, 0, "boot", 0, "")
 
 
 def book(**changes: Any) -> Runbook:
@@ -258,6 +262,16 @@ def test_a_journal_under_the_id_of_another_run_is_damaged(tmp_path: Path) -> Non
     (damaged,) = past_runs(RunStore(tmp_path)).damaged
     assert damaged.run == "r9"
     assert "belongs to run r1" in damaged.problem
+
+
+@given(st.lists(st.none() | st.floats(0, 1e9), max_size=8))
+def test_each_run_knows_when_the_runs_around_it_began(walls: list[float | None]) -> None:
+    runs = [Damaged("r", "", "gone") if wall is None else first_event(wall) for wall in walls]
+    assert _bounds(runs) == [
+        (max((w for w in walls[:n] if w is not None), default=None),
+         min((w for w in walls[n + 1 :] if w is not None), default=None))
+        for n in range(len(walls))
+    ]  # fmt: skip
 
 
 def test_other_runbooks_are_left_out_and_cases_are_kept_when_asked_for(tmp_path: Path) -> None:

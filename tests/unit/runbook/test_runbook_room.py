@@ -9,6 +9,7 @@ import pytest
 from migverify.errors import JournalError, StoreError, UsageError
 from migverify.runbook.events import EventKind
 from migverify.runbook.kinds import RunKind
+from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.journal_file import NAME, read_events
 from migverify.runbook.record.run_record import new_run_id
 from migverify.runbook.record.run_store import RunStore, check_id, open_run_store
@@ -37,6 +38,35 @@ def test_a_run_by_no_person_says_so_from_its_first_event(tmp_path: Path) -> None
     told = [next(room.events(run)) for run in ("r1", "r2")]
     assert [event.kind for event in told] == [EventKind.RUN_STARTED] * 2
     assert [event.data["autopilot"] for event in told] == [True, False]
+
+
+def test_the_first_event_is_read_without_the_lines_behind_it(tmp_path: Path) -> None:
+    clock = FakeClock()
+    room = RunStore(tmp_path, clock=clock)
+    room.create(runbook(step("a")), RunKind.REHEARSAL, "alice", run="r").write(
+        lambda _status, _now: [Draft(EventKind.NOTE, "alice", "coordinator", data={"text": "x"})]
+    )
+    first, second = data_of(tmp_path, "r").splitlines(keepends=True)
+    rewrite(tmp_path, "r", first + second.replace(b'"x"', b'"y"'))
+    journal = room.listed("r")
+    event = journal.first()
+    assert event is not None
+    assert event.kind is EventKind.RUN_STARTED
+    with pytest.raises(JournalError, match="its hash is not that of its text"):
+        list(journal.events())
+    assert room.listed("nobody").first() is None
+
+
+def test_one_reading_is_of_one_moment(tmp_path: Path) -> None:
+    room, other = RunStore(tmp_path), RunStore(tmp_path)
+    with room.one_reading():
+        assert room.ids() == []
+    other.create(runbook(step("a")), RunKind.REHEARSAL, "alice", run="r1")
+    with room.one_reading():
+        assert room.ids() == ["r1"]
+        other.create(runbook(step("a")), RunKind.REHEARSAL, "alice", run="r2")
+        assert room.ids() == ["r1"]
+    assert room.ids() == ["r1", "r2"]
 
 
 def test_an_id_is_never_a_path(tmp_path: Path) -> None:

@@ -62,6 +62,17 @@ def test_windows_are_paged(store: ResultStore, monkeypatch: pytest.MonkeyPatch) 
     assert [body["window"] for body in store.windows(run, RULE)] == [f"{n:02}" for n in range(10)]
 
 
+@pytest.mark.parametrize("windows", [2, 3, 4, 6])
+def test_a_full_page_of_windows_is_not_taken_for_the_last_one(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, windows: int
+) -> None:
+    monkeypatch.setattr("migverify.store.results._PAGE", 3)
+    run = new_run(store)
+    for number in range(windows):
+        store.add_window(run, RULE, window(f"{number:02}"), [])
+    assert len(list(store.windows(run, RULE))) == windows
+
+
 def test_a_later_finding_of_the_same_key_and_window_counts(store: ResultStore) -> None:
     run = new_run(store)
     store.add_window(run, RULE, window("w1"), [finding("1", name="w1"), finding(None, name="w1")])

@@ -56,6 +56,20 @@ def diffs(*keys: int) -> list[RowDiff]:
 
 
 class TestSqliteFiles:
+    def test_files_share_compiled_statements_and_nothing_else(self, tmp_path: Path) -> None:
+        one, other = open_sqlite(tmp_path / "one.db", timeout=5), open_sqlite(tmp_path / "other.db", timeout=7)
+        assert one.engine.dialect is other.engine.dialect
+        runs = [new_run(one), new_run(one)]
+        assert [run.run_id for run in one.runs()] == runs[::-1]
+        assert other.runs() == []
+        for store, milliseconds in ((one, 5_000), (other, 7_000)):
+            with store.engine.connect() as connection:
+                assert connection.scalar(text("PRAGMA busy_timeout")) == milliseconds
+                assert connection.scalar(text("PRAGMA journal_mode")) == "wal"
+        one.close()
+        assert other.runs() == []
+        other.close()
+
     def test_a_new_file_is_made_with_its_folder_for_its_owner_only(self, tmp_path: Path) -> None:
         path = tmp_path / "a" / "b" / "store.db"
         store = open_sqlite(path)
