@@ -171,20 +171,26 @@ class MadeFleet:
 
     def verify(
         self, name: str, differs: Sequence[str] = (), *, ends: bool = True, chosen: str | None = "all",
-        verdict: Verdict | None = None, **facts: Any,
+        verdict: Verdict | None = None, kind: StoredKind = StoredKind.TABLES, rests_on: str = "", **facts: Any,
     ) -> str:  # fmt: skip
-        """Write a verification of all tables; without ``ends`` it was cut off."""
+        """Write a verification of all tables; without ``ends`` it was cut off.
+
+        With ``rests_on`` it read of each table only what was written since that run.
+        """
         store, config = self.opened(name), load_config(self.services[name].config)
         pairs = [f"{name}.t{number}" for number in range(self.tables)]
         ends_at = {e.name: {"host": e.host, "port": e.port, "version": "9.7"} for e in config.endpoints}
         known = {"endpoints": ends_at, **({} if chosen is None else {CHOSEN: chosen}), **facts}
+        known |= {"since_run": rests_on} if rests_on else {}
+        details = {"rests_on": {"run": rests_on, "ranges": 1, "positions": {}}} if rests_on else {}
         plan = {"pairs": [{"id": pair, "source": pair, "target": pair} for pair in pairs]}
         run = store.start_run(f"migverify tables verify {name}", comparison_digest(config), plan, known,
-                              kind=StoredKind.TABLES)  # fmt: skip
+                              kind=kind)  # fmt: skip
+        equal = Verdict.INCONCLUSIVE if kind is StoredKind.QUICK else Verdict.MATCH
         for pair in pairs if ends else pairs[:1]:
-            store.add_table_result(run, result(pair, Verdict.MISMATCH if pair in differs else Verdict.MATCH))
+            store.add_table_result(run, result(pair, Verdict.MISMATCH if pair in differs else equal, details))
         if ends:
-            store.finish_run(run, verdict or (Verdict.MISMATCH if differs else Verdict.MATCH), {"reasons": []})
+            store.finish_run(run, verdict or (Verdict.MISMATCH if differs else equal), {"reasons": []})
         return run
 
     def watch(

@@ -11,7 +11,8 @@ from migverify.exposition import Metric, number
 from migverify.fleet.definition import Fleet, FleetService
 from migverify.fleet.document import FleetDocument, service_document, wave_documents
 from migverify.fleet.forecast import RunbookForecast, WaveForecast, runbook_forecasts, wave_forecasts
-from migverify.fleet.model import FleetPart, PartState, ServiceStanding
+from migverify.fleet.judge import newest_proof, whole_read_words
+from migverify.fleet.model import FleetPart, PartState, ServiceEvidence, ServiceStanding
 from migverify.fleet.read import ServiceView, read_fleet
 from migverify.model import NextStep, Verdict, judged_document
 from migverify.report.figures import amount, duration, utc
@@ -192,6 +193,8 @@ def _cell(part: PartState, view: ServiceView) -> TableCell:
         notes.append(f"{watch.position or 'no position'}, {lag}")
     elif part.age is not None:
         notes.append(f"{age_text(part.age)} old")
+    if part.part is FleetPart.PROOF and (proof := newest_proof(view.evidence)) is not None and proof.run == part.run:
+        notes += [whole_read_words(proof.rests_on, view.evidence.now)] if proof.rests_on is not None else []
     if not part.required:
         notes.append("not required")
     is_trouble = part.standing is not ServiceStanding.READY
@@ -307,7 +310,12 @@ def _figures(view: ServiceView) -> ServiceFigures:
     evidence = view.evidence
     watch, ids, drills = evidence.watch, evidence.ids, evidence.drills
     return ServiceFigures(
-        view.service.name, view.state.part(FleetPart.PROOF).age, None if watch is None else watch.lag,
+        view.service.name, _proof_age(evidence), None if watch is None else watch.lag,
         None if watch is None else watch.diverged, None if ids is None else ids.days_left,
         None if drills is None else drills.clean,
     )  # fmt: skip
+
+
+def _proof_age(evidence: ServiceEvidence) -> float | None:
+    proof = newest_proof(evidence)
+    return None if proof is None or proof.proved_at is None else evidence.now - proof.proved_at

@@ -207,6 +207,10 @@ class Fleet(Strict):
     proof_max_age: PositiveDuration = Field(
         default=86_400.0, description="How old a full proof of the tables may be, for example `24h`."
     )
+    whole_read_max_age: PositiveDuration | None = Field(
+        default=None,
+        description="How old the oldest whole read may be that a full proof by `--since` rests on; default: any age.",
+    )
     evidence_max_age: PositiveDuration = Field(
         default=7 * 86_400.0, description="How old answers of rules and guards may be."
     )

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from migverify.config.fields import Many, Strict
 from migverify.fleet.forecast import RunbookForecast, WaveForecast
-from migverify.fleet.model import FleetPart, ServiceStanding
+from migverify.fleet.judge import newest_proof
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding
 from migverify.fleet.read import ServiceView
 
 
@@ -71,6 +72,9 @@ class ServiceDocument(Strict):
     reasons: Many[ReasonDocument] = Field(description="All reasons, the worst first.")
     parts: Many[PartDocument] = Field(description="Every part.")
     mismatches: int | None = Field(description="Table pairs that differ in the newest verification; null: not known.")
+    whole_read_age_seconds: float | None = Field(
+        description="Age of the oldest whole read that the full proof rests on; null: there is no proof, or not known."
+    )
     watch: WatchDocument | None = Field(description="The watch; null: there is none, or it cannot be read.")
     money_at_risk: dict[str, str] = Field(description="Largest sum of one rule by currency, exact.")
     id_days_left: float | None = Field(description="Days until the first id space ends; null: nothing projects it.")
@@ -146,13 +150,22 @@ def service_document(view: ServiceView, now: float, forecast: RunbookForecast | 
         standing=state.standing.value, sentence=state.sentence,
         reasons=tuple(ReasonDocument(**one.as_json()) for one in state.reasons),
         parts=tuple(PartDocument(**one.as_json()) for one in state.parts),
-        mismatches=None if newest is None or newest.strange else newest.mismatches, watch=_watch(view),
+        mismatches=None if newest is None or newest.strange else newest.mismatches,
+        whole_read_age_seconds=_whole_read_age(evidence), watch=_watch(view),
         money_at_risk={} if evidence.rules is None else dict(evidence.rules.money),
         id_days_left=None if evidence.ids is None else evidence.ids.days_left,
         schema_drift=schema.fingerprint != drills.last_schema if known and schema and drills else None,
         drills=0 if drills is None else drills.done, clean_drills=0 if drills is None else drills.clean,
         on_call=service.on_call, forecast=_forecast(forecast),
     )  # fmt: skip
+
+
+def _whole_read_age(evidence: ServiceEvidence) -> float | None:
+    proof = newest_proof(evidence)
+    if proof is None:
+        return None
+    read = proof.proved_at if proof.rests_on is None else proof.rests_on.at
+    return None if read is None else round(evidence.now - read, 1)
 
 
 def _watch(view: ServiceView) -> WatchDocument | None:

@@ -22,6 +22,7 @@ from migverify.fleet.model import (
     ServiceStanding,
     ServiceState,
     VerifyEvidence,
+    WholeRead,
 )
 from migverify.model import Verdict
 from migverify.runbook.history.readiness import MISSING, UNKNOWN
@@ -67,7 +68,8 @@ def judge(evidence: ServiceEvidence, rules: ServiceRules | None = None) -> Servi
         run, _ = evidence.cut_over
         return ServiceState(evidence.service, ServiceStanding.CUT_OVER, parts, (), f"The cutover is done (run {run}).")
     standing = _whole(parts, rules, counted)
-    return ServiceState(evidence.service, standing, parts, tuple(counted), _sentence(standing, counted))
+    sentence = _ready(evidence) if standing is ServiceStanding.READY else _sentence(counted)
+    return ServiceState(evidence.service, standing, parts, tuple(counted), sentence)
 
 
 def _whole(parts: tuple[PartState, ...], rules: ServiceRules, reasons: list[ServiceReason]) -> ServiceStanding:
@@ -79,9 +81,20 @@ def _whole(parts: tuple[PartState, ...], rules: ServiceRules, reasons: list[Serv
     return ServiceStanding.READY if fine else ServiceStanding.NOT_KNOWN
 
 
-def _sentence(standing: ServiceStanding, reasons: list[ServiceReason]) -> str:
-    if standing is ServiceStanding.READY:
+def _ready(evidence: ServiceEvidence) -> str:
+    proof = newest_proof(evidence)
+    if proof is None or proof.rests_on is None:
         return "Every required part is proved."
+    read = whole_read_words(proof.rests_on, evidence.now)
+    return f"Every required part is proved; the proof read what the source wrote since, and rests on a {read}."
+
+
+def whole_read_words(read: WholeRead, now: float) -> str:
+    """Return how old the oldest whole read is that a proof by ``--since`` rests on."""
+    return "whole read of unknown age" if read.at is None else f"whole read {age_text(now - read.at)} old"
+
+
+def _sentence(reasons: list[ServiceReason]) -> str:
     first = reasons[0] if reasons else ServiceReason(FleetPart.PROOF, DOUBT, "nothing is proved")
     more = f" (and {len(reasons) - 1:,} more)" if len(reasons) > 1 else ""
     return f"{first.part.value.capitalize()}: {first.text}{more}."
@@ -132,39 +145,51 @@ def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     again = f"migverify tables verify{evidence.options}"
     proof, found = newest_proof(evidence), _PartFinding("none")
     for one in evidence.verifications:
-        if one is proof:
+        # A run of all tables replaces what those before it found to differ; a recheck does not count a table again.
+        if one is proof or _newer(one, found, again, evidence.options):
             break
-        _newer(one, found, again, evidence.options)
     if proof is None:
         newest = evidence.verifications[0] if evidence.verifications else None
-        found.run = newest.run if newest is not None else ""
-        found.doubt(_no_proof(newest), again)
+        found.run = found.run or (newest.run if newest is not None else "")
+        if not any(_differs(one) and not one.partial for one in evidence.verifications):
+            found.doubt(_no_proof(newest), again)
         return found
+    for run in proof.unrefuted:
+        found.harm(f"tables differ in run {run}, and proof {proof.run} did not read them whole since", again)
     if not found.run:
-        found.figure, found.run = f"MATCH, {proof.tables:,} tables", proof.run
-    found.taken = proof.proved_at
+        found.figure, found.run, found.taken = f"MATCH, {proof.tables:,} tables", proof.run, proof.proved_at
     since = f"migverify tables verify --since {proof.run}{evidence.options}"
     for text in _untimely(proof.proved_at, evidence, rules.proof_max_age, rules.skew):
         found.doubt(f"the last full proof does not count: {text}", since)
+    if proof.rests_on is not None and rules.whole_read_max_age is not None:
+        for text in _untimely(proof.rests_on.at, evidence, rules.whole_read_max_age, rules.skew):
+            found.doubt(f"the last whole read, run {proof.rests_on.run}, does not count: {text}", again)
     return found
 
 
-def _newer(one: VerifyEvidence, found: _PartFinding, again: str, options: str) -> None:
-    """Note what a verification that is newer than the proof shows."""
+def _differs(one: VerifyEvidence) -> bool:
+    return not one.strange and bool(one.mismatches or one.verdict is Verdict.MISMATCH)
+
+
+def _newer(one: VerifyEvidence, found: _PartFinding, again: str, options: str) -> bool:
+    """Note what a verification newer than the proof shows; return whether it says of all tables which differ."""
     if one.strange:
-        return
-    if one.mismatches or one.verdict is Verdict.MISMATCH:
+        return False
+    if _differs(one):
         count = max(1, one.mismatches)
         tables = "1 table differs" if count == 1 else f"{count:,} tables differ"
-        found.figure, found.run = "MISMATCH", one.run
+        if not found.run:
+            found.figure, found.run, found.taken = "MISMATCH", one.run, one.ended
         found.harm(f"{tables} in run {one.run}", f"migverify tables diff {one.run}{options}")
-    elif one.can_resume:
+        return not one.partial and one.ended is not None
+    if one.can_resume:
         how = "was interrupted" if one.is_interrupted else "goes on, or was cut off"
         found.doubt(f"verification {one.run} {how}", f"{again} --resume {one.run}")
     elif one.verdict is Verdict.INCONCLUSIVE and not one.partial:
         left = one.tables - one.matched
         found.doubt(f"verification {one.run} left {left:,} of {one.tables:,} tables INCONCLUSIVE",
                     f"{again} --recheck {one.run}")  # fmt: skip
+    return False
 
 
 def _no_proof(newest: VerifyEvidence | None) -> str:

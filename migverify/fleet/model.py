@@ -48,6 +48,14 @@ _VERDICTS = {
 
 
 @dataclass(frozen=True, slots=True)
+class WholeRead:
+    """The oldest reading of whole tables on which a proof by ``--since`` rests. ``at`` is its end; None: not known."""
+
+    run: str
+    at: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyEvidence:
     """One verification of tables.
 
@@ -69,6 +77,10 @@ class VerifyEvidence:
         The runs that it takes results over from.
     is_interrupted
         It was asked to stop before its end.
+    rests_on
+        The oldest whole read of tables that it did not read whole itself (``--since``); None: it read all of them.
+    unrefuted
+        Earlier runs in which tables differ that it did not read whole since: a change on the target alone is not seen.
     """
 
     run: str
@@ -83,6 +95,8 @@ class VerifyEvidence:
     partial: str = ""
     chain: tuple[str, ...] = ()
     is_interrupted: bool = False
+    rests_on: WholeRead | None = None
+    unrefuted: tuple[str, ...] = ()
 
     @property
     def can_resume(self) -> bool:
@@ -187,13 +201,17 @@ class ServiceEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ServiceRules:
-    """What counts: parts that are required, ages in seconds, the lag in seconds, and how far clocks may differ."""
+    """What counts: parts that are required, ages in seconds, the lag in seconds, and how far clocks may differ.
+
+    ``whole_read_max_age`` None: a proof by ``--since`` may rest on a whole read of any age.
+    """
 
     required: frozenset[FleetPart] = frozenset(FleetPart)
     proof_max_age: float = 86_400.0
     evidence_max_age: float = 7 * 86_400.0
     watch_lag: float = 60.0
     skew: float = 120.0
+    whole_read_max_age: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,8 +110,9 @@ class _FleetReader:
     def _rules(self, service: FleetService) -> ServiceRules:
         fleet = self.fleet
         return ServiceRules(
-            fleet.required(service), fleet.proof_max_age, fleet.evidence_max_age, fleet.limits.watch_lag
-        )
+            fleet.required(service), fleet.proof_max_age, fleet.evidence_max_age, fleet.limits.watch_lag,
+            whole_read_max_age=fleet.whole_read_max_age,
+        )  # fmt: skip
 
     def _journals(self, service: FleetService, config: Config | None) -> ServiceJournals | None:
         return None if service.runbook is None else self.rooms.of(service.runbook, config)

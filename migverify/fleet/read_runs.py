@@ -5,14 +5,15 @@ Nothing here judges, and no server of the migration is asked: all is what stores
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
 from migverify.config import Config
+from migverify.errors import MigverifyError
 from migverify.fleet.judge import is_full_proof
-from migverify.fleet.model import AnswersEvidence, VerifyEvidence, WatchEvidence
+from migverify.fleet.model import AnswersEvidence, VerifyEvidence, WatchEvidence, WholeRead
 from migverify.fleet.stores import ServiceRuns, addresses
 from migverify.guards import keep
 from migverify.guards.ids_model import NAME as IDS
@@ -26,7 +27,7 @@ from migverify.recon.model import WATCH_FACT as RULES_WATCH
 from migverify.runbook.run.schema_now import fingerprint_of
 from migverify.store.results import ResultStore
 from migverify.tables.directions import both_directions
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, planned_pairs
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, newer_differences, planned_pairs
 from migverify.watch.ledger import ledger_folder
 
 _NEWER = 20
@@ -61,16 +62,73 @@ class RunsReading:
 
 
 def read_verifications(reading: RunsReading) -> tuple[VerifyEvidence, ...]:
-    """Return the verifications of a service, the newest first, back to the first one that is MATCH for all tables."""
+    """Return the verifications of a service, the newest first, back to the first one that is MATCH for all tables.
+
+    A quick answer is among them only where it found tables to differ: an equal one proves nothing.
+    """
     found: list[VerifyEvidence] = []
     for run in reading.runs.of_kind(StoredKind.TABLES):
         if run.facts.get("watch") or run.facts.get("repairs"):
             continue
-        one = _verification(reading, run)
-        found.append(one)
-        if is_full_proof(one) or len(found) == _NEWER:
+        found.append(_verification(reading, run))
+        if is_full_proof(found[-1]) or len(found) == _NEWER:
             break
-    return tuple(found)
+    last = [_with_whole_read(reading, found.pop())] if found and is_full_proof(found[-1]) else []
+    quick = newer_differences(
+        reading.store, reading.runs.of_kind(StoredKind.QUICK), reading.runs.digest,
+        last[0].began if last else float("-inf"),
+    )  # fmt: skip
+    found += [_quick(reading, run, differs) for run, differs in quick]
+    return (*sorted(found, key=lambda one: one.began, reverse=True), *last)
+
+
+def _quick(reading: RunsReading, run: RunInfo, differs: Collection[str]) -> VerifyEvidence:
+    return VerifyEvidence(
+        run.run_id, run.verdict, run.started, run.finished, run.finished, len(differs), 0, len(differs),
+        _why_strange(reading, run), f"run {run.run_id} is a quick answer",
+    )  # fmt: skip
+
+
+def _with_whole_read(reading: RunsReading, proof: VerifyEvidence) -> VerifyEvidence:
+    """Add to a proof which whole reads it rests on, and the differences found since then that it does not refute."""
+    bases = _bases(reading, (proof.run, *proof.chain))
+    if not bases:
+        return proof
+    reads = {run_id: _read_of(reading, run_id) for run_id in set(bases.values())}
+    began = {run_id: float("-inf") if read is None else read.started for run_id, read in reads.items()}
+    oldest = min(began, key=began.__getitem__)
+    unrefuted = [
+        run.run_id
+        for run, differs in newer_differences(
+            reading.store, reading.runs.runs, reading.runs.digest, began[oldest]
+        )
+        if run.started < proof.began and any(began[bases[pair]] < run.started for pair in differs & bases.keys())
+    ]  # fmt: skip
+    read = reads[oldest]
+    whole = WholeRead(oldest, None if read is None else read.finished)
+    return replace(proof, rests_on=whole, unrefuted=tuple(unrefuted))
+
+
+def _bases(reading: RunsReading, chain: Sequence[str]) -> dict[str, str]:
+    """Return, for each table that a proof did not read whole, the run that did; ``chain`` has the newest run first."""
+    bases: dict[str, str] = {}
+    seen: set[str] = set()
+    for run_id in chain:
+        run = reading.load(run_id)
+        for result in reading.store.table_results(run_id) if run.facts.get("since_run") else ():
+            base = result.details.get("rests_on")
+            if result.pair not in seen and isinstance(base, Mapping):
+                bases[result.pair] = str(base.get("run"))
+        seen |= planned_pairs(run).keys()
+    return bases
+
+
+def _read_of(reading: RunsReading, run_id: str) -> RunInfo | None:
+    """Return a run that another one rests on; None where it is not in the store any more."""
+    try:
+        return reading.load(run_id)
+    except MigverifyError:
+        return None
 
 
 def _verification(reading: RunsReading, run: RunInfo) -> VerifyEvidence:

@@ -220,11 +220,11 @@ class FleetVerifier:
         newest = evidence.verifications[0] if evidence.verifications else None
         proof = newest_proof(evidence)
         code = one.process.returncode
-        if code == ExitCode.MATCH and proof is not None and proof is newest:
+        if code == ExitCode.MATCH and proof is not None and proof is newest and not proof.unrefuted:
             return VerifiedService(task.service.name, task.action, Verdict.MATCH, proof.run,
                                    f"{proof.tables:,} tables", seconds)  # fmt: skip
         run = "" if newest is None else newest.run
-        if code == ExitCode.MISMATCH and newest is not None and newest.mismatches:
+        if code in (ExitCode.MATCH, ExitCode.MISMATCH) and newest is not None and newest.mismatches:
             tables = "table differs" if newest.mismatches == 1 else "tables differ"
             return VerifiedService(task.service.name, task.action, Verdict.MISMATCH, run,
                                    f"{newest.mismatches:,} {tables}", seconds)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -10,7 +11,7 @@ from migverify.decision.decide import age_text
 from migverify.fleet.budget import demand_of
 from migverify.fleet.definition import Fleet, FleetService
 from migverify.fleet.judge import newest_proof
-from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding, VerifyEvidence
 from migverify.fleet.read import ServiceView
 from migverify.model import Verdict
 
@@ -76,11 +77,13 @@ def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:
     if config is None:
         problem = view.evidence.unread.get(FleetPart.PROOF, "its configuration cannot be read")
         return ServiceVerification(service, VerifyAction.NONE, why=problem)
-    action, run, why = needed_action(view.evidence, fleet.proof_max_age)
+    action, run, why = needed_action(view.evidence, fleet.proof_max_age, fleet.whole_read_max_age)
     return ServiceVerification(service, action, run, why, demand_of(config))
 
 
-def needed_action(evidence: ServiceEvidence, most_age: float) -> tuple[VerifyAction, str, str]:
+def needed_action(
+    evidence: ServiceEvidence, most_age: float, whole_read_max_age: float | None = None
+) -> tuple[VerifyAction, str, str]:
     """Return the action, the run that it uses, and why."""
     proof = newest_proof(evidence)
     newest = evidence.verifications[0] if evidence.verifications else None
@@ -88,7 +91,12 @@ def needed_action(evidence: ServiceEvidence, most_age: float) -> tuple[VerifyAct
     def is_young(moment: float | None) -> bool:
         return moment is not None and -SKEW <= evidence.now - moment <= most_age
 
-    if proof is not None and proof is newest and is_young(proof.proved_at):
+    if (
+        proof is not None
+        and proof is newest
+        and is_young(proof.proved_at)
+        and not _needs_whole_read(evidence, proof, whole_read_max_age)
+    ):
         age = age_text(evidence.now - (proof.proved_at or 0.0))
         return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old"
     if newest is not None and newest.can_resume and not newest.partial:
@@ -96,6 +104,23 @@ def needed_action(evidence: ServiceEvidence, most_age: float) -> tuple[VerifyAct
     is_open = newest is not None and newest.verdict is not Verdict.MATCH and not newest.strange and not newest.partial
     if newest is not None and is_open and is_young(newest.proved_at):
         return VerifyAction.RECHECK, newest.run, f"run {newest.run} was {newest.verdict.value}"
-    if proof is not None:
-        return VerifyAction.SINCE, proof.run, f"full proof {proof.run} is too old"
-    return VerifyAction.WHOLE, "", "there is no full proof"
+    if proof is None:
+        return VerifyAction.WHOLE, "", "there is no full proof"
+    if why := _needs_whole_read(evidence, proof, whole_read_max_age):
+        return VerifyAction.WHOLE, "", why
+    return VerifyAction.SINCE, proof.run, f"full proof {proof.run} is too old"
+
+
+def _needs_whole_read(evidence: ServiceEvidence, proof: VerifyEvidence, most_age: float | None) -> str:
+    """Return why what the source wrote since a proof is not enough; empty: it is."""
+    newer = itertools.takewhile(lambda one: one is not proof, evidence.verifications)
+    differs = [one.run for one in newer if one.mismatches and not one.strange]
+    if found := (*differs, *proof.unrefuted):
+        return f"tables differ in run {found[0]}, and a change on the target alone is in no binlog"
+    read = proof.rests_on
+    if read is None or most_age is None:
+        return ""
+    if read.at is None:
+        return f"of when the whole read {read.run} is, on which proof {proof.run} rests, is not known"
+    age = evidence.now - read.at
+    return "" if age <= most_age else f"the whole read {read.run}, on which proof {proof.run} rests, is too old"

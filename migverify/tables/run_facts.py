@@ -5,13 +5,13 @@ Nothing here reads a table or a changefeed, so that who shows runs need not load
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.errors import UsageError
-from migverify.model import RunInfo
+from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore
 
 INTERRUPTED = "interrupted; resume it"
@@ -29,6 +29,24 @@ HAND_OVER = "hand-over"
 def planned_pairs(run: RunInfo) -> dict[str, Mapping[str, Any]]:
     """Return what a run keeps of the pairs of its plan, by their ids."""
     return {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
+
+
+def newer_differences(
+    store: ResultStore, runs: Iterable[RunInfo], digest: str, moment: float
+) -> Iterator[tuple[RunInfo, frozenset[str]]]:
+    """Yield the verifications of a configuration that are newer than a moment and found tables to differ, with these.
+
+    Verifications of some tables and quick answers count too, and runs that were cut off: any of them proves a difference.
+    A quick answer that finds none proves nothing. Watches and repairs are no verifications.
+    """
+    for run in runs:
+        if run.kind not in (StoredKind.TABLES, StoredKind.QUICK) or run.plan_hash != digest:
+            continue
+        if run.facts.get("watch") or run.facts.get("repairs") or (run.finished or run.started) <= moment:
+            continue
+        if store.verdict_counts(run.run_id).get(Verdict.MISMATCH, 0):
+            results = store.table_results(run.run_id)
+            yield run, frozenset(result.pair for result in results if result.verdict is Verdict.MISMATCH)
 
 
 def carried_from(store: ResultStore, run: RunInfo) -> list[RunInfo]:

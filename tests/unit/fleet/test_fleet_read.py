@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from migverify.fleet.definition import load_fleet
-from migverify.fleet.model import FleetPart, ServiceStanding
+from migverify.fleet.model import FleetPart, ServiceStanding, WholeRead
 from migverify.fleet.read import ServiceView, read_fleet
 from migverify.guards.model import AnswerState
 from migverify.guards.scope import CONFIGURATION
-from migverify.model import Verdict
+from migverify.model import StoredKind, Verdict
 from migverify_lab.fleet import PRINTS, MadeFleet
 
 NOT_KNOWN, NOT_READY, READY = ServiceStanding.NOT_KNOWN, ServiceStanding.NOT_READY, ServiceStanding.READY
@@ -28,6 +28,12 @@ Plant = Callable[[MadeFleet], object]
 PLANTED: dict[str, tuple[Plant, ServiceStanding, FleetPart, str]] = {
     "a difference": (lambda f: f.verify("orders", ["orders.t1"]), NOT_READY, FleetPart.PROOF, "1 table differs in run"),
     "a run that was cut off": (lambda f: f.verify("orders", ends=False), NOT_KNOWN, FleetPart.PROOF, "was cut off"),
+    "a quick answer that differs": (
+        lambda f: f.verify("orders", ["orders.t1"], kind=StoredKind.QUICK), NOT_READY, FleetPart.PROOF,
+        "1 table differs in run"),
+    "a quick answer that was cut off after a difference": (
+        lambda f: f.verify("orders", ["orders.t0"], kind=StoredKind.QUICK, ends=False), NOT_READY, FleetPart.PROOF,
+        "1 table differs in run"),
     "a watch that differs": (
         lambda f: f.watch("orders", "", Verdict.MISMATCH, diverged=2), NOT_READY, FleetPart.WATCH, "2 keys differ"),
     "a watch that ended": (lambda f: f.watch("orders", "", ends=True), NOT_KNOWN, FleetPart.WATCH, "does not run"),
@@ -205,3 +211,55 @@ def test_people_are_known_by_their_aliases_and_backups_step_in(ready: MadeFleet)
         found = views(ready, services=entries)
         assert found["orders"].state.standing is standing, on_call
     assert found["users"].state.standing is READY
+
+
+def test_a_quick_answer_proves_nothing_where_it_is_equal_and_a_whole_proof_refutes_it(ready: MadeFleet) -> None:
+    before = views(ready)["orders"].evidence.verifications
+    ready.verify("orders", kind=StoredKind.QUICK)
+    ready.verify("orders", kind=StoredKind.QUICK, ends=False)
+    found = views(ready)["orders"]
+    assert (found.state.standing, found.evidence.verifications) == (READY, before)
+    ready.verify("orders", ["orders.t1"], kind=StoredKind.QUICK)
+    assert views(ready)["orders"].state.standing is NOT_READY
+    ready.verify("orders")
+    assert views(ready)["orders"].state.standing is READY
+
+
+@pytest.mark.parametrize("kind", [StoredKind.QUICK, StoredKind.TABLES])
+def test_a_proof_of_what_was_written_since_does_not_refute_a_difference(ready: MadeFleet, kind: StoredKind) -> None:
+    whole = views(ready)["orders"].evidence.verifications[0].run
+    differs = ready.verify("orders", ["orders.t1"], kind=kind, chosen="orders.t1")
+    ready.verify("orders", rests_on=whole)
+    state = views(ready)["orders"].state
+    assert state.standing is NOT_READY
+    assert f"tables differ in run {differs}, and proof" in state.sentence
+    again = ready.verify("orders")
+    ready.verify("orders", rests_on=again)
+    assert views(ready)["orders"].state.standing is READY
+
+
+def test_a_proof_of_what_was_written_since_says_how_old_its_whole_read_is(ready: MadeFleet) -> None:
+    whole = views(ready)["orders"].evidence.verifications[0].run
+    store = ready.opened("orders")
+    ended = store.load_run(whole).finished
+    ready.verify("orders", rests_on=whole)
+    proof = views(ready)["orders"].evidence.verifications[0]
+    assert proof.rests_on == WholeRead(whole, ended)
+    assert views(ready)["orders"].state.sentence.endswith("rests on a whole read 0 min old.")
+    state = views(ready, whole_read_max_age="1ms")["orders"].state
+    assert state.standing is NOT_KNOWN
+    assert f"the last whole read, run {whole}, does not count" in state.sentence
+    ready.verify("orders", rests_on="20200101T000000-gone00")
+    found = views(ready)["orders"]
+    assert found.evidence.verifications[0].rests_on == WholeRead("20200101T000000-gone00", None)
+    assert "whole read of unknown age" in found.state.sentence
+    assert views(ready, whole_read_max_age="1h")["orders"].state.standing is NOT_KNOWN
+
+
+def test_rechecks_do_not_count_a_table_again_and_its_figure_has_the_age_of_the_run(fleet: MadeFleet) -> None:
+    for _ in range(3):
+        last = fleet.verify("users", ["users.t1"])
+    part = views(fleet)["users"].state.part(FleetPart.PROOF)
+    assert [one.text for one in part.reasons] == [f"1 table differs in run {last}"]
+    assert (part.run, part.figure) == (last, "MISMATCH")
+    assert part.age is not None

@@ -20,7 +20,7 @@ from migverify.cli.main import run
 from migverify.errors import ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, demand_of, next_to_begin
 from migverify.fleet.definition import load_fleet
-from migverify.fleet.model import ServiceEvidence, VerifyEvidence
+from migverify.fleet.model import ServiceEvidence, VerifyEvidence, WholeRead
 from migverify.fleet.read import read_fleet
 from migverify.fleet.verify import FleetVerifier, verify_lock
 from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, plan_verifications
@@ -88,6 +88,12 @@ NEEDS: list[tuple[tuple[VerifyEvidence, ...], VerifyAction, str]] = [
     ((replace(OPEN, verdict=Verdict.MISMATCH, mismatches=1),), VerifyAction.RECHECK, "v2"),
     ((replace(OPEN, proved_at=NOW - 2 * AGE), OLD), VerifyAction.SINCE, "v1"),
     ((replace(OPEN, partial="of one table"),), VerifyAction.WHOLE, ""),
+    ((replace(OPEN, partial="a quick answer", mismatches=1, verdict=Verdict.MISMATCH), PROOF), VerifyAction.WHOLE, ""),
+    ((replace(OPEN, partial="a quick answer", mismatches=1, verdict=Verdict.MISMATCH), OLD), VerifyAction.WHOLE, ""),
+    ((replace(PROOF, unrefuted=("v0",)),), VerifyAction.WHOLE, ""),
+    ((replace(OLD, rests_on=WholeRead("v0", NOW - 6 * AGE)),), VerifyAction.SINCE, "v1"),
+    ((replace(PROOF, rests_on=WholeRead("v0", NOW - 8 * AGE)),), VerifyAction.WHOLE, ""),
+    ((replace(PROOF, rests_on=WholeRead("v0", None)),), VerifyAction.WHOLE, ""),
 ]
 
 
@@ -95,7 +101,7 @@ NEEDS: list[tuple[tuple[VerifyEvidence, ...], VerifyAction, str]] = [
 def test_the_cheapest_way_that_proves_a_service_is_taken(
     runs: tuple[VerifyEvidence, ...], action: VerifyAction, run_id: str
 ) -> None:
-    found = needed_action(ServiceEvidence("orders", NOW, verifications=runs), AGE)
+    found = needed_action(ServiceEvidence("orders", NOW, verifications=runs), AGE, 7 * AGE)
     assert found[:2] == (action, run_id)
     assert found[2]
 
