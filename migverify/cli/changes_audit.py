@@ -68,13 +68,10 @@ def audit(
     """
     from migverify.changes.positions import parse_position
     from migverify.cli.changes_audit_view import audit_as_dict, audit_as_text
-    from migverify.config import parse_pattern
+    from migverify.config import chosen_patterns
     from migverify.model import Verdict
 
-    try:
-        patterns = tuple(parse_pattern(text) for text in tables or ())
-    except ValueError as error:
-        raise UsageError(f"--tables: {error}") from error
+    patterns = tuple(chosen_patterns(tables or ()))
     start, end = (None if text is None else parse_position(text) for text in (since, until))
     asked = _AuditOptions(tuple(file or ()), start, end, patterns)
     found = list(_audits(config, source, asked))

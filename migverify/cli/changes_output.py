@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from migverify.errors import UsageError
-
 if TYPE_CHECKING:
     from migverify.changes.model import Item
 
@@ -32,12 +30,9 @@ def print_changes(
 
 def table_filter(tables: list[str] | None) -> Callable[[str, str], bool] | None:
     """Return whether a table fits one of the patterns of ``--tables``; None for all."""
-    from migverify.config import parse_pattern
+    from migverify.config import chosen_patterns
 
     if not tables:
         return None
-    try:
-        patterns = [parse_pattern(text) for text in tables]
-    except ValueError as error:
-        raise UsageError(f"--tables: {error}") from error
+    patterns = chosen_patterns(tables)
     return lambda database, table: any(pattern.matches(database, table) for pattern in patterns)

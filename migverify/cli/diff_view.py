@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from migverify.codec import encode
-from migverify.config.patterns import parse_pattern
+from migverify.config.patterns import chosen_patterns
 from migverify.model import LiveState, RowDiff, RunInfo, Verdict
 from migverify.report.marks import visible
 from migverify.store.results import ResultStore
@@ -34,12 +34,19 @@ def list_row_diffs(
 
 def chosen_pairs(info: RunInfo, tables: list[str] | None) -> Iterator[str]:
     """Yield the ids of the planned table pairs of a run whose tables match a pattern; all without one."""
-    patterns = [parse_pattern(text) for text in tables or []]
+    patterns = chosen_patterns(tables or [])
     for entry in info.plan.get("pairs", []):
-        database, _, table = str(entry["source"] or entry["target"]).partition(".")
-        if patterns and not any(p.matches(database, table) for p in patterns):
+        name = str(entry["source"] or entry["target"])
+        if patterns and not any(p.matches(*parts) for p in patterns for parts in _cuts(name)):
             continue
         yield str(entry["id"])
+
+
+def _cuts(name: str) -> Iterator[tuple[str, str]]:
+    """Yield database and table, by every dot: a plan holds names as they are printed, and either may have dots."""
+    for at, letter in enumerate(name):
+        if letter == ".":
+            yield name[:at], name[at + 1 :]
 
 
 def diverged_rows(store: ResultStore, run_id: str, pair: str, limit: int) -> Iterator[RowDiff]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from migverify.cli.commands import HelpfulCommand
-from migverify.cli.console import DEFAULT_CONFIG, examples, say
+from migverify.cli.console import DEFAULT_CONFIG, examples, say, visible
 from migverify.errors import ConfigError, UsageError
 from migverify.files import write_whole
 
@@ -74,17 +74,23 @@ def init(
     if not source or target is None:
         missing = "--target" if target is None else "--source"
         raise UsageError(f"{missing} is missing", hint="Give both URLs, or neither for a template.")
-    from migverify.cli.survey import survey
+    from migverify.cli.survey import guess_routes, survey
 
     secrets = (source_password_env or password_env, target_password_env or password_env)
     urls = _named_urls(source)
     config = _endpoints(urls, target, secrets)
-    sources = [_limited(survey(endpoint), database or []) for endpoint in config.sources]
+    found = [survey(endpoint) for endpoint in config.sources]
+    sources = [_limited(one, database or []) for one in found]
     other_side = survey(config.target)
-    text = _document(urls, target, secrets, sources, other_side)
+    taken = {name for one in found for name in one.databases}
+    targets = {name: other_side.tables(name) for name in other_side.databases}
+    routes = guess_routes(_tables_by_database(sources), targets, taken)
+    text = _document(urls, target, secrets, sources, other_side, routes)
     save(output, text, force)
     tables = sum(len(one.rows) for one in sources)
     say(f"wrote {output}: {_many(tables, 'table')} of {_many(len(sources), 'source')} to compare")
+    for guess in routes:
+        say(visible(f"  guessed: {guess.source} is {guess.to} on the target: {guess.reason}; check it", lines=False))
     if tables:
         say("  Read it, then run `migverify tables plan`.")
     else:
@@ -149,11 +155,11 @@ def _document(
     secrets: tuple[str | None, str | None],
     sources: Sequence[Survey],
     target: Survey,
+    routes: Sequence[Guess],
 ) -> str:
-    from migverify.cli.survey import guess_routes, notes
+    from migverify.cli.survey import notes
 
     tables = _tables_by_database(sources)
-    routes = guess_routes(tables, {name: target.tables(name) for name in target.databases})
     lines = ["# Configuration of migverify; every key is explained in docs/configuration.md.", ""]
     lines += [f"# {one.endpoint.name}: {_plain(one.version)} ({one.flavor})" for one in (*sources, target)]
     lines += [f"# Note: {note}" for note in map(_plain, notes(sources, target))]

@@ -106,13 +106,17 @@ def _look(endpoint: Endpoint, session: Session) -> Survey:
     )
 
 
-def guess_routes(source: dict[str, list[str]], target: dict[str, list[str]]) -> list[Guess]:
+def guess_routes(
+    source: dict[str, list[str]], target: dict[str, list[str]], taken: Collection[str] = ()
+) -> list[Guess]:
     """Guess which names changed.
 
     Parameters
     ----------
     source, target
         Table names per database.
+    taken
+        Further databases of the source: the target's of the same name is theirs, and no other one's.
 
     Returns
     -------
@@ -121,7 +125,8 @@ def guess_routes(source: dict[str, list[str]], target: dict[str, list[str]]) -> 
         databases under another name. A name that both sides have is never routed.
     """
     held = {database: frozenset(tables) for database, tables in target.items()}
-    homes = {database: _home(database, tables, held, source.keys()) for database, tables in source.items()}
+    mine = source.keys() | set(taken)
+    homes = {database: _home(database, tables, held, mine) for database, tables in source.items()}
     guesses: list[Guess] = []
     for database, home in homes.items():
         if home is not None:
@@ -148,7 +153,7 @@ def _home(
     """Name the target database that holds the tables of a source database, None when there is none."""
     if database in target:
         return database
-    folded = [name for name in target if name.lower() == database.lower()]
+    folded = [name for name in target if name.lower() == database.lower() and name not in taken]
     if folded:
         return folded[0]
     wanted = {_stem(table, ()) for table in tables} | set(tables)

@@ -22,7 +22,7 @@ from migverify.config.matching import (
     shard_of,
     unmatched_includes,
 )
-from migverify.config.patterns import Route, TablePattern, make_route, parse_pattern
+from migverify.config.patterns import Route, TablePattern, chosen_patterns, make_route, parse_pattern
 from migverify.config.problems import read_document, validate
 from migverify.errors import ConfigError
 
@@ -50,6 +50,7 @@ __all__ = [
     "SqlProbes",
     "TableOverride",
     "TablePattern",
+    "chosen_patterns",
     "comparison_digest",
     "database_patterns",
     "describe",

@@ -13,14 +13,17 @@ what a server's ``lower_case_table_names`` makes of a name is already in the nam
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from migverify.errors import UsageError
 from migverify.sql.grants import like_literal
 
 Template = tuple[str | int, ...]
 """A part of a route's ``to``: text, and numbers of captures."""
 
 _PLAIN = re.compile(r"[^\s*?`/.{}]+")
+_PRINTED = re.compile(r"[^*?`/]+")
 _ANYTHING = re.compile(r"(.*)", re.DOTALL)
 _SHAPE = "a pattern is database.table, for example app.* for all tables of app"
 
@@ -99,6 +102,29 @@ def parse_pattern(text: str) -> TablePattern:
     if len(parts) != 2:
         raise ValueError(_SHAPE)
     return TablePattern(text, _part(parts[0]), _part(parts[1]))
+
+
+def chosen_patterns(texts: Iterable[str], option: str = "--tables") -> list[TablePattern]:
+    """Compile the patterns of an option.
+
+    A name with more than one dot is taken as migverify prints it: it means every table that is printed so.
+
+    Raises
+    ------
+    UsageError
+        one of them is no pattern.
+    """
+    return [_chosen(text, option) for text in texts]
+
+
+def _chosen(text: str, option: str) -> TablePattern:
+    if text.count(".") > 1 and _PRINTED.fullmatch(text):
+        return TablePattern(text, PartPattern(_ANYTHING), PartPattern(_ANYTHING), whole=re.compile(re.escape(text)))
+    try:
+        return parse_pattern(text)
+    except ValueError as error:
+        hint = "A name with a dot, a space or another mark in it goes into backticks: '`shop.eu`.items'."
+        raise UsageError(f"{option} {text}: {error}", hint=hint) from None
 
 
 def make_route(source: str, to: str, shard: str | None = None) -> Route:

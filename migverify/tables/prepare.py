@@ -16,11 +16,11 @@ from migverify.codec import encode
 from migverify.config import (
     Config,
     TablePattern,
+    chosen_patterns,
     comparison_digest,
     includes,
     load_config,
     override_for,
-    parse_pattern,
     route,
     unmatched_includes,
 )
@@ -97,7 +97,7 @@ def prepared_run(
     """
     loaded = load_config(path)
     secrets = {e.name: resolve_password(e).reveal() for e in loaded.endpoints if e.password_env or e.password_command}
-    patterns = [parse_pattern(text) for text in tables or []]
+    patterns = chosen_patterns(tables or [])
     target = replace(loaded.target, snapshot=None) if current else loaded.target
     with held_snapshot(target, secrets.get(target.name)) as pinned:
         held = loaded.at_snapshot(pinned.snapshot)

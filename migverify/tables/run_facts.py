@@ -36,8 +36,8 @@ def newer_differences(
 ) -> Iterator[tuple[RunInfo, frozenset[str]]]:
     """Yield the verifications of a configuration that are newer than a moment and found tables to differ, with these.
 
-    Verifications of some tables and quick answers count too, and runs that were cut off: any of them proves a difference.
-    A quick answer that finds none proves nothing. Watches and repairs are no verifications.
+    Verifications of some tables and quick answers count too, and runs that were cut off: any of them proves a
+    difference. A quick answer that finds none proves nothing. Watches and repairs are no verifications.
     """
     for run in runs:
         if run.kind not in (StoredKind.TABLES, StoredKind.QUICK) or run.plan_hash != digest:

@@ -297,12 +297,12 @@ def _stopped(arguments: Mapping[str, Any], context: Context) -> ActionResult:
 
 
 def _rebased(arguments: Mapping[str, Any], context: Context) -> ActionResult:
-    from migverify.config import includes, load_config, parse_pattern
+    from migverify.config import chosen_patterns, includes, load_config
 
     begun, endpoint = time.time(), arguments.get("endpoint", Side.TARGET.value)
     if endpoint.partition(".")[0] == Side.SOURCE.value and "user" not in arguments:
         raise UsageError("ids of the source are probed by an account that the runbook names: give `user`")
-    patterns = [parse_pattern(text) for text in arguments.get("tables", ())]
+    patterns = chosen_patterns(arguments.get("tables", ()), "tables")
     door = _door(arguments, context, endpoint)
     config = load_config(context.config) if context.config is not None else None
 

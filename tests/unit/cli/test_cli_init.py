@@ -92,6 +92,14 @@ def test_a_database_of_another_source_is_not_a_home() -> None:
     assert guess_routes({"a": ["t"], "b": ["t"]}, {"b": ["t"]}) == []
 
 
+def test_a_database_that_was_not_chosen_is_not_a_home_either() -> None:
+    """``--database billing``: the target's `shop` is that of the source's `shop`, whatever tables it has."""
+    target = {"shop": ["items"], "App": ["t"]}
+    assert guess_routes({"billing": ["items"]}, target, {"billing", "shop"}) == []
+    assert guess_routes({"app": ["u"]}, target, {"app", "App"}) == []
+    assert [one.to for one in guess_routes({"billing": ["items"]}, target)] == ["shop.*"]
+
+
 def test_notes() -> None:
     source = seen("source", {"app": ["T", "t"]}, system_time_zone="JST")
     target = seen("target", {}, lower_case_table_names="2", time_zone="UTC")
@@ -117,6 +125,7 @@ def test_whatever_the_names_the_file_is_valid(
         ("A", None),
         [seen("source", source, keyed, time_zone="a\nb")],
         seen("target", target),
+        guess_routes(source, target),
     )
     path = tmp_path_factory.mktemp("init") / "m.yaml"
     path.write_text(text, encoding="utf-8", newline="")

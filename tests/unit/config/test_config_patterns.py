@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from migverify.config import Config, includes, load_config, make_route, parse_pattern, route, unmatched_includes
 from migverify.config.fields import check_condition
-from migverify.config.patterns import quote_part
+from migverify.config.patterns import chosen_patterns, quote_part
+from migverify.errors import UsageError
 
 NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12)
 ODD = st.text(st.sampled_from("ab*?`/.{}\\1 $("), min_size=1, max_size=8)
@@ -144,3 +145,21 @@ def test_conditions(text: str) -> None:
 def test_refused_conditions(text: str) -> None:
     with pytest.raises(ValueError, match="condition"):
         check_condition(text)
+
+
+@pytest.mark.parametrize("text", ["nodot", "", ".", "a.", ".b", "`a", "/x", "a..b*.c"])
+def test_a_text_that_is_no_pattern_is_one_clear_error(text: str) -> None:
+    with pytest.raises(UsageError, match="--tables") as refused:
+        chosen_patterns(["a.b", text])
+    assert "backticks" in refused.value.hint
+
+
+@given(NAME, NAME)
+def test_a_name_as_it_is_printed_chooses_its_table(database: str, table: str) -> None:
+    """`shop.eu`.items is printed shop.eu.items: that is what people paste."""
+    printed = f"{database}.{table}"
+    if set(printed) & set("*?`/{}") or any(letter.isspace() for letter in printed):
+        return
+    (pattern,) = chosen_patterns([printed])
+    assert pattern.matches(database, table)
+    assert not pattern.matches(database + "x", table)
