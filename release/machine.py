@@ -72,7 +72,8 @@ class Machine:
     def environment(self, *folders: Path, system: bool = True) -> dict[str, str]:
         """Return the environment of a command; ``folders`` are on PATH first, those of the system at the end.
 
-        pip takes migverify from what was built, and everything in the version of the lock.
+        pip takes everything in the version of the lock; migverify is named by its file alone: an index may have others
+        of its name.
         """
         kept = {name: value for name, value in os.environ.items() if KEPT.fullmatch(name)}
         path = [str(folder) for folder in folders] + (["/usr/local/bin", "/usr/bin", "/bin"] if system else [])
@@ -101,7 +102,6 @@ class Machine:
         return path
 
     def _constraints(self, lock: str) -> str:
-        """Return the versions of a lock, and that migverify is what was built: an index may have others of its name."""
+        """Return the versions of a lock."""
         pins = re.findall(r"^[A-Za-z0-9._-]+==[^\s\\]+", lock, flags=re.MULTILINE)
-        own = [f"{name.replace('_', '-')} @ {self.wheel(name).as_uri()}" for name in ("migverify", "migverify_lab")]
-        return "".join(f"{line}\n" for line in pins + own)
+        return "".join(f"{line}\n" for line in pins)

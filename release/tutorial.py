@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,8 @@ def follow(machine: Machine, say: Callable[[str], None]) -> None:
     """Type the whole page; servers are stopped in any case."""
     folder = machine.folder / "tutorial"
     folder.mkdir()
+    for name in ("migverify", "migverify_lab"):
+        shutil.copy(machine.wheel(name), folder)
     typist = Typist(machine, folder)
     try:
         for line in lines((machine.root / "docs" / "tutorial.md").read_text()):
@@ -57,7 +60,7 @@ def follow(machine: Machine, say: Callable[[str], None]) -> None:
 
 
 class Typist:
-    """Somebody at a shell in an empty folder, who knows the page and has other ports than it shows."""
+    """Somebody at a shell in a folder with the wheels alone, who knows the page and has other ports than it shows."""
 
     def __init__(self, machine: Machine, folder: Path) -> None:
         self._folder, self._bin = folder, folder / "mv" / "bin"

@@ -168,6 +168,9 @@ def pair_result(
     not_covered: Sequence[NotCovered] = (), blind_spots: Sequence[str] = (),
 ) -> TableResult:  # fmt: skip
     """Return what the store keeps of a pair; ``not_covered`` and ``blind_spots`` are beside those of its plan."""
+    if pair.part is not None:  # a quick answer, or a result would read like one of the whole table
+        not_covered = (*not_covered, NotCovered(f"what {pair.part.read.words} leaves out", pair.part.unseen))
+        blind_spots = (*blind_spots, pair.part.unseen)
     kinds = {kind: n for (kind, state), n in diffs.items() if state == LiveState.DIVERGED.value}
     return TableResult(
         pair=pair.id, source=pair.source or "(none)", target=pair.target or "(none)", verdict=verdict,

@@ -127,6 +127,11 @@ def test_equal_counts_say_so_and_what_they_cannot_show() -> None:
         "counts cannot show rows with other values, or as many other rows in the place of some",
     )
     assert result.details["answered"] is True
+    # or a report would name nothing that it does not cover
+    assert [(gap.what, gap.reason) for gap in result.not_covered] == [
+        ("what --level counts leaves out", result.reasons[1])
+    ]
+    assert result.blind_spots == (result.reasons[1],)
 
 
 def test_counts_that_stay_different_are_a_mismatch() -> None:
@@ -321,5 +326,7 @@ def test_the_report_says_in_every_form_what_was_read(tmp_path: Path) -> None:
         shown = render(report, form)
         assert "counts are equal: 1,000 rows on each side" in shown
         assert "counts cannot show" in shown
+        assert "nothing is recorded as not covered" not in shown
+        assert "none recorded" not in shown
     assert run_status(store, run)["rows"] == 1000
     store.close()
