@@ -75,7 +75,8 @@ class Typist:
         """Run one command, and look at what the page promises of it."""
         command = URL.sub(lambda url: url[0].replace(url[1], self._ports.get(url[1], url[1])), line.command)
         code = next((EXPECTED[key] for key in EXPECTED if self._is(line, key)), 0)
-        output = run(["bash", "-c", command], self._folder, self._environment, code, seconds=1800)
+        # The shell stays the parent, as for somebody who types: a completion is installed for it.
+        output = run(["bash", "-c", f"{command}\nexit $?"], self._folder, self._environment, code, seconds=1800)
         shown, printed = URL.findall("\n".join(line.shown)), URL.findall(output)
         if shown and len(shown) != len(printed):
             raise Failed(f"`{line.command}` prints other lines than the page shows:\n{output}")
