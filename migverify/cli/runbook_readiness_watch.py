@@ -19,6 +19,7 @@ import typer
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say, visible
 from migverify.cli.guards import MetricsFileOption
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
+from migverify.cli.runbook_history import definition_now
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.cli.watching import MetricsAddressOption, metrics_page, stop_on_signals
@@ -232,17 +233,18 @@ class _Questions:
 
     def _conditions(self) -> Iterator[Condition]:
         from migverify.runbook.definition.load import load_runbook
-        from migverify.runbook.history.readiness import UNKNOWN, Condition
+        from migverify.runbook.readiness.definition import undefined
 
-        wants = "the runbook and the configuration can be read"
         try:
             book = load_runbook(self.path, self.given, self.environment)
-            conditions = [*self._of_journals(book)]
+            conditions = [
+                definition_now(book, self.path, self.given, self.environment, self.cases),
+                *self._of_journals(book),
+            ]
         except MigverifyError as error:
             do = error.hint or "The other conditions keep the state of the last evaluation until it can be read."
-            yield Condition("definition", UNKNOWN, wants, "cannot be read", (error.message.split("\n")[0],), do)
+            yield undefined(error.message.split("\n")[0], do)
             return
-        yield Condition("definition", "ok", wants, f"sha {book.sha[:12]}")
         yield from conditions
 
     def _of_journals(self, book: Runbook) -> tuple[Condition, ...]:
@@ -263,4 +265,5 @@ class _Questions:
         found = readiness(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))
         run = found.drills[-1] if found.drills else ""
         drilled = self.room.open(run).status.runbook if run else None
-        return (*found.conditions, people(book, drilled, run))
+        acted = next((one.people for one in past if one.run == run), ())
+        return (*found.conditions, people(book, drilled, run, acted))

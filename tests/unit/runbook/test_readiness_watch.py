@@ -399,6 +399,55 @@ def test_a_runbook_that_cannot_be_read_any_more_is_not_known_and_said(
     assert "small.yaml" in found[1]["changes"][0]["reasons"][0]
 
 
+def refused_by_lint(text: str) -> str:
+    return text.replace("  dana: {}\n", "")
+
+
+def test_a_runbook_that_lint_refuses_is_not_ready_and_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    book = small(tmp_path)
+    command = ["runbook", "readiness", str(book), "-e", "prod", "--watch", "--times", "1", "--json"]
+    assert run(command) == 1
+    first = {one["id"]: one for one in json.loads(capsys.readouterr().out)["conditions"]}
+    assert first["definition"]["state"] == "ok"
+    book.write_text(refused_by_lint(book.read_text()))
+    assert run(command) == 1
+    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    assert (change["condition"], change["before"], change["after"]) == ("definition", "ok", "missing")
+    assert "small.yaml" in change["reasons"][0]
+    assert change["reasons"][0].endswith("[unknown-person]")
+    assert "NOT READY: definition: " in Path("announced").read_text().splitlines()[-1]
+
+
+def test_readiness_without_a_watch_says_what_lint_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from migverify.cli import runbook_history
+    from tests.unit.runbook_past import NO_FLOOR
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runbook_history, "floor_of", lambda _: NO_FLOOR)
+    book = small(tmp_path)
+    book.write_text(
+        book.read_text().replace(
+            "drills_min: 1, clean_last: 1,",
+            "drills_min: 0, clean_last: 0, same_runbook: false, same_schema: false, full_cast_last: false,",
+        )
+    )
+    command = ["runbook", "readiness", str(book), "-e", "prod", "--json"]
+    assert run(command) == 0
+    capsys.readouterr()
+    book.write_text(refused_by_lint(book.read_text()))
+    assert run(command) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "not ready"
+    (bad,) = [one for one in found["conditions"] if one["state"] == "missing"]
+    assert bad["id"] == "definition"
+    assert "migverify runbook check" in bad["do"]
+
+
 @pytest.mark.parametrize("text", ["900", "0s", "-5m", "soon"])
 def test_a_time_that_is_none_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["runbook", "readiness", str(small(tmp_path)), "-e", "prod", "--watch", "--every", text]) == 2
