@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from migverify.runbook.history.readiness import Condition
     from migverify.runbook.model import Runbook
     from migverify.runbook.readiness.evaluation import ReadinessEvaluation
+    from migverify.runbook.readiness.log import WatchedRunbook
     from migverify.runbook.readiness.standing_reads import StandingLimits
     from migverify.runbook.readiness.watch import ReadinessStatus
     from migverify.runbook.record.run_store import RunStore
@@ -87,7 +89,6 @@ def readiness_watch(
     """
     from migverify.cli.grants import chosen_commands
     from migverify.runbook.announce.sinks import open_sink
-    from migverify.runbook.definition.load import load_runbook
     from migverify.runbook.readiness.log import open_log
     from migverify.runbook.readiness.standing_reads import StandingLimits
     from migverify.runbook.readiness.watch import ReadinessWatch
@@ -99,13 +100,15 @@ def readiness_watch(
         _seconds("--proof-age", proof_age), _seconds("--watch-lag", watch_lag), chosen_commands(grants_for or [])
     )
     left_out = _left_out(without or [])
-    name = environment if environment is not None else named_environment(runbook, given, production=True)
-    book = load_runbook(runbook, given, name)
+    book, is_read = _watched(runbook, given, environment, cases, room, log)
+    name = book.environment
     asked = _Questions(runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists())
     stopped = threading.Event()
     with ExitStack() as stack:
         publish = stack.enter_context(metrics_page(metrics_port, metrics_file))
         kept = stack.enter_context(open_log(log if log is not None else _log_file(room, book)))
+        if is_read:
+            kept.note_watched(book)
         stack.enter_context(stop_on_signals(stopped))
 
         def show(status: ReadinessStatus) -> None:
@@ -166,12 +169,42 @@ def _left_out(names: list[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _log_file(room: RunStore, book: Runbook) -> Path:
+def _watched(
+    path: Path, given: Mapping[str, str], environment: str | None, cases: Path | None, room: RunStore, log: Path | None
+) -> tuple[WatchedRunbook, bool]:
+    """Return the runbook to watch, and whether the log may keep it; one that cannot be read is as the log has it.
+
+    A log keeps nothing that lint refuses: that may be a secret.
+    """
+    from migverify.runbook.definition.load import load_runbook
+    from migverify.runbook.history.readiness import OK
+    from migverify.runbook.readiness.log import WatchedRunbook, last_watched
+
+    file = str(path.resolve())
+    parameters = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    try:
+        name = environment if environment is not None else named_environment(path, given, production=True)
+        book = load_runbook(path, given, name)
+    except MigverifyError:
+        logs = [log] if log is not None else sorted(_log_folder(room).glob("*.jsonl")) if room.is_folder else []
+        earlier = last_watched(logs, file, environment, parameters)
+        if earlier is None:
+            raise
+        return earlier, False
+    watched = WatchedRunbook(book.id, book.service, name, file, parameters, dict(book.sinks))
+    return watched, definition_now(book, path, given, name, cases).state == OK
+
+
+def _log_folder(room: RunStore) -> Path:
+    return room.path / "readiness"
+
+
+def _log_file(room: RunStore, book: WatchedRunbook) -> Path:
     """Return where a watch keeps what it announced: beside the runs, where those are in a folder of this machine."""
     if not room.is_folder:
         raise UsageError("--log is missing", hint="With runs on a server, name a file of this machine: --log FILE.")
     name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{book.service}-{book.environment}")
-    return room.path / "readiness" / f"{name}.jsonl"
+    return _log_folder(room) / f"{name}.jsonl"
 
 
 @dataclass(slots=True)
@@ -185,7 +218,7 @@ class _Questions:
     cases: Path | None
     heads: Path | None
     config: Path
-    first: Runbook
+    first: WatchedRunbook
     limits: StandingLimits
     without: frozenset[str]
     has_config: bool

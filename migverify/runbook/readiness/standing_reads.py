@@ -127,8 +127,8 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:
     """Yield the runs, quick answers too, whose differences a proof does not refute: it read the table whole before.
 
-    ``chain`` is the proof and the runs whose equal chunks it holds. An earlier recheck of the same runs is refuted by the
-    proof: both read what was open then.
+    ``chain`` is the proof and the runs whose equal chunks it holds. An earlier recheck of the same runs is refuted by
+    the proof: both read what was open then.
     """
     read, proof = _whole_reads(store, chain), chain[0]
     of_proof = {one.run_id for one in chain}

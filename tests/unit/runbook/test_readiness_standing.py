@@ -251,9 +251,9 @@ class Runs:
         return list(self.all)[:limit]
 
     def load_run(self, run_id: str) -> RunInfo:
-        for run in self.all:
-            if run.run_id == run_id:
-                return run
+        for one in self.all:
+            if one.run_id == run_id:
+                return one
         raise StoreError(f"there is no run {run_id}")
 
 

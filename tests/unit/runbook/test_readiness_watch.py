@@ -399,6 +399,31 @@ def test_a_runbook_that_cannot_be_read_any_more_is_not_known_and_said(
     assert "small.yaml" in found[1]["changes"][0]["reasons"][0]
 
 
+@pytest.mark.parametrize("more", [["-e", "prod"], [], ["-e", "prod", "--log", "own.log"]])
+def test_one_evaluation_announces_a_runbook_that_cannot_be_read_any_more(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    book = small(tmp_path)
+    text = book.read_text()
+    command = ["runbook", "readiness", str(book), *more, "--watch", "--times", "1", "--json"]
+    book.write_text("id: [")
+    assert run(command) == 2  # no earlier line says whose it is and where to announce it
+    book.write_text(text)
+    assert run(command) == 1
+    capsys.readouterr()
+    for broken in ("id: [", None):
+        book.write_text(broken) if broken is not None else book.unlink()
+        assert run(command) == 3
+        (change,) = json.loads(capsys.readouterr().out)["changes"]
+        assert (change["condition"], change["after"]) == ("definition", "unknown")
+    assert all("NOT KNOWN: definition" in line for line in Path("announced").read_text().splitlines()[-2:])
+    assert run([*command, "--set", "service=else"]) == 2
+    book.write_text(text)
+    assert run(command) == 1
+    assert [one["after"] for one in json.loads(capsys.readouterr().out)["changes"]] == ["ok"]
+
+
 def refused_by_lint(text: str) -> str:
     return text.replace("  dana: {}\n", "")
 
