@@ -25,6 +25,7 @@ from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOp
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.cli.watching import MetricsAddressOption, metrics_page, stop_on_signals
 from migverify.errors import ConfigError, ExitCode, MigverifyError, UsageError
+from migverify.secrets import hide_logins, scrub
 
 if TYPE_CHECKING:
     from migverify.runbook.history.readiness import Condition
@@ -43,6 +44,8 @@ EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --metrics-port 9107",
 )
 _LEAST = 1.0
+_PROOF_AGE, _WATCH_LAG = "7d", "5m"
+_DEFAULTS = {"--proof-age": _PROOF_AGE, "--watch-lag": _WATCH_LAG, "--runs": DEFAULT_ROOM, "--config": DEFAULT_CONFIG}
 
 
 def readiness_watch(
@@ -62,10 +65,10 @@ def readiness_watch(
     ] = None,
     proof_age: Annotated[
         str, typer.Option("--proof-age", metavar="TIME", help="How old the last MATCH of all tables may be.")
-    ] = "7d",
+    ] = _PROOF_AGE,
     watch_lag: Annotated[
         str, typer.Option("--watch-lag", metavar="TIME", help="How old the oldest open key of the watch may be.")
-    ] = "5m",
+    ] = _WATCH_LAG,
     grants_for: Annotated[
         list[str] | None,
         typer.Option("--for", metavar="COMMAND", help="Only the grants that this needs, as of `config --grants`."),
@@ -102,7 +105,13 @@ def readiness_watch(
     left_out = _left_out(without or [])
     book, is_read = _watched(runbook, given, environment, cases, room, log)
     name = book.environment
-    asked = _Questions(runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists())
+    options = _repeated({
+        "--without": without, "--proof-age": proof_age, "--watch-lag": watch_lag, "--for": grants_for, "--runs": runs,
+        "--cases": cases, "--heads": heads, "--config": config,
+    })  # fmt: skip
+    asked = _Questions(
+        runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists(), options
+    )
     stopped = threading.Event()
     with ExitStack() as stack:
         publish = stack.enter_context(metrics_page(metrics_port, metrics_file))
@@ -195,6 +204,16 @@ def _watched(
     return watched, definition_now(book, path, given, name, cases).state == OK
 
 
+def _repeated(options: Mapping[str, str | Path | list[str] | None]) -> tuple[str, ...]:
+    """Return the words of the options that are another value than the default."""
+    words: list[str] = []
+    for option, value in options.items():
+        if value is not None and value != _DEFAULTS.get(option):
+            values = value if isinstance(value, list) else [str(value)]
+            words += [word for one in values for word in (option, one)]
+    return tuple(words)
+
+
 def _log_folder(room: RunStore) -> Path:
     return room.path / "readiness"
 
@@ -222,13 +241,14 @@ class _Questions:
     limits: StandingLimits
     without: frozenset[str]
     has_config: bool
+    options: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
-        """What people type to see every condition."""
+        """What people type to see every condition, with what this watch was given; without a secret."""
         words = ["migverify", "runbook", "readiness", str(self.path), "--environment", self.environment]
         words += [word for name, value in self.given.items() for word in ("--set", f"{name}={value}")]
-        return shlex.join([*words, "--watch", "--times", "1"])
+        return scrub(hide_logins(shlex.join([*words, *self.options, "--watch", "--times", "1"])))
 
     def evaluate(self) -> ReadinessEvaluation:
         """Evaluate now; what cannot be read is a condition that is not known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import threading
@@ -422,6 +423,30 @@ def test_one_evaluation_announces_a_runbook_that_cannot_be_read_any_more(
     book.write_text(text)
     assert run(command) == 1
     assert [one["after"] for one in json.loads(capsys.readouterr().out)["changes"]] == ["ok"]
+
+
+def test_the_command_that_is_announced_repeats_what_the_watch_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORDERS_PASSWORD", "hunter2hunter2")
+    book = small(tmp_path).name
+    given = [
+        "runbook", "readiness", book, "--environment", "prod", "--set", "service=hunter2hunter2",
+        "--without", "watch", "--without", "capacity", "--proof-age", "3d", "--watch-lag", "9m",
+        "--for", "tables verify",
+        "--runs", "my runs", "--config", "cfg/migverify.yaml", "--watch", "--times", "1",
+    ]  # fmt: skip
+    assert run(given) == 1
+    log = next(Path("my runs/readiness").glob("*.jsonl")).read_text()
+    commands = {one["fields"]["command"] for line in log.splitlines() for one in json.loads(line).get("announced", ())}
+    (command,) = commands
+    assert "hunter2" not in command
+    words = shlex.split(command)
+    assert words[0] == "migverify"
+    assert [word for word in words[1:] if not word.startswith("service=")] == [
+        word for word in given if not word.startswith("service=")
+    ]
 
 
 def refused_by_lint(text: str) -> str:
