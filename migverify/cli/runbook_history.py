@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,9 +17,11 @@ from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now,
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, linted, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.errors import ExitCode, UsageError
+from migverify.secrets import scrub
 
 if TYPE_CHECKING:
     from migverify.decision.model import Decision
+    from migverify.model import NextStep
     from migverify.runbook.history.past import Past, PastRun
     from migverify.runbook.history.readiness import Condition, Readiness
     from migverify.runbook.model import Runbook
@@ -70,7 +72,7 @@ def readiness(
     places = ReadinessPlaces(runbook, given, name, runs, catalogue(cases, runbook.parent), heads, known)
     found, past = answered(places, fingerprint, decision_of(known))
     if as_json:
-        typer.echo(json_text(readiness_json(found, past), indent=2))
+        typer.echo(json_text(readiness_json(found, past), steps_of(places, found.conditions), indent=2))
     else:
         typer.echo("\n".join(readiness_lines(found, past, runs)))
     codes = {"ready": ExitCode.MATCH, "not ready": ExitCode.MISMATCH}
@@ -123,10 +125,23 @@ def definition_now(
     from migverify.runbook.readiness.definition import defined
 
     _, findings = linted(path, given, [environment], cases)
+    return defined(book.sha, findings, check_command(path, given, environment, cases))
+
+
+def check_command(path: Path, given: Mapping[str, str], environment: str, cases: Path | None) -> str:
+    """Return the command that says what lint refuses, and what to do about it."""
     words = ["migverify", "runbook", "check", str(path), "--offline", "--environment", environment]
     words += [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     words += ["--cases", str(cases)] if cases is not None else []
-    return defined(book.sha, findings, shlex.join(words))
+    return scrub(shlex.join(words))
+
+
+def steps_of(places: ReadinessPlaces, conditions: Iterable[Condition]) -> Iterator[NextStep]:
+    """Return the command of each condition that is not met."""
+    from migverify.runbook.readiness.next_steps import next_steps
+
+    check = check_command(places.runbook, places.given, places.environment, places.cases)
+    return next_steps(conditions, str(places.runbook), check)
 
 
 def compare(
@@ -202,4 +217,4 @@ def _all_of_one(room: RunStore, runbook: str | None) -> Past:
     return past
 
 
-__all__ = ["COMPARE_EPILOG", "READINESS_EPILOG", "compare", "definition_now", "readiness"]
+__all__ = ["COMPARE_EPILOG", "READINESS_EPILOG", "check_command", "compare", "definition_now", "readiness"]

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say, visible
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, completed, examples, say, visible
 from migverify.cli.guards import MetricsFileOption
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
-from migverify.cli.runbook_history import definition_now
+from migverify.cli.runbook_history import check_command, definition_now
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.cli.watching import MetricsAddressOption, metrics_page, stop_on_signals
@@ -124,7 +124,7 @@ def readiness_watch(
             from migverify.runbook.readiness.metrics import readiness_metrics
 
             publish(readiness_metrics(status, seconds))
-            _print(status, as_json=as_json)
+            _print(status, asked if as_json else None)
 
         last = ReadinessWatch(
             asked.evaluate, kept, book.sinks, [open_sink(one) for one in book.sinks.values()],
@@ -142,11 +142,16 @@ def _exit_code(last: ReadinessStatus | None, *, stopped: bool) -> ExitCode:
     return ExitCode.INCONCLUSIVE if last is None else codes.get(last.evaluation.verdict, ExitCode.INCONCLUSIVE)
 
 
-def _print(status: ReadinessStatus, *, as_json: bool) -> None:
+def _print(status: ReadinessStatus, asked: _Questions | None) -> None:
+    """Print an evaluation; as JSON, with the next commands of what was asked."""
     from migverify.runbook.readiness.metrics import change_line, condition_line, heartbeat, status_as_json
 
-    if as_json:
-        typer.echo(json.dumps(status_as_json(status), ensure_ascii=False))
+    if asked is not None:
+        from migverify.runbook.readiness.next_steps import next_steps
+
+        check = check_command(asked.path, asked.given, asked.environment, asked.cases)
+        steps = map(completed, next_steps(status.evaluation.bad, str(asked.path), check))
+        typer.echo(json.dumps(status_as_json(status, steps), ensure_ascii=False))
     else:
         typer.echo(visible(heartbeat(status), lines=False))
         lines: Iterator[str] = (change_line(one) for one in status.changes)

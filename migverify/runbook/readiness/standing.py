@@ -105,7 +105,9 @@ def answered(id_: str, answers: Sequence[GuardAnswer]) -> Condition:
     open_ += [f"{_shown(one)} is not known" for one in own if one.state is AnswerState.INCONCLUSIVE]
     if not own and not open_:
         open_ = ["no server answered"]
-    todo = next((one.todo for one in failed if one.todo), "") or do
+    denied = [one for one in own if one.state is AnswerState.INCONCLUSIVE and "denied" in one.value.lower()]
+    remedy = "Grant what is denied: migverify config --grants --for 'guard settings'" if denied and not failed else do
+    todo = next((one.todo for one in failed if one.todo), "") or remedy
     found = "; ".join(_shown(one) for one in own[:_FEW])
     return _condition(id_, map(_shown, failed), open_, found, todo)
 

@@ -65,6 +65,16 @@ def test_what_the_guard_of_settings_answers(id_: str, answers: list[GuardAnswer]
         assert found.do
 
 
+def test_what_is_denied_needs_a_grant_and_no_longer_retention() -> None:
+    refused = "SELECT command denied to user 'mv'@'%' for table 'tidb'"
+    denied = answer("gc-safe-point", AnswerState.INCONCLUSIVE, refused, "target")
+    found = standing.retention((), [denied], NOW)
+    assert found.state == "unknown"
+    assert found.do == "Grant what is denied: migverify config --grants --for 'guard settings'"
+    failed = answer("gc-life-time", AnswerState.FAIL, "10m", "target")
+    assert "Grant" not in standing.retention((), [denied, failed], NOW).do
+
+
 def test_a_failure_counts_more_than_a_server_that_is_silent() -> None:
     silent = answer("reachable", OPEN, "gone", "target")
     found = standing.answered("limits", [UP[0], silent, answer("connections", FAIL, "full")])

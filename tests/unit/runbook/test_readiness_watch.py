@@ -464,7 +464,12 @@ def test_a_runbook_that_lint_refuses_is_not_ready_and_announced(
     assert first["definition"]["state"] == "ok"
     book.write_text(refused_by_lint(book.read_text()))
     assert run(command) == 1
-    (change,) = json.loads(capsys.readouterr().out)["changes"]
+    found = json.loads(capsys.readouterr().out)
+    (change,) = found["changes"]
+    assert [one["command"].partition(str(book))[0] for one in found["next_steps"]] == [
+        "migverify runbook check ", "migverify runbook run ", "migverify guard settings", "migverify config --grants",
+        "migverify guard capacity", "migverify tables watch", "migverify tables verify",
+    ]  # fmt: skip
     assert (change["condition"], change["before"], change["after"]) == ("definition", "ok", "missing")
     assert "small.yaml" in change["reasons"][0]
     assert change["reasons"][0].endswith("[unknown-person]")
@@ -495,6 +500,9 @@ def test_readiness_without_a_watch_says_what_lint_refuses(
     assert found["verdict"] == "not ready"
     (bad,) = [one for one in found["conditions"] if one["state"] == "missing"]
     assert bad["id"] == "definition"
+    (step,) = found["next_steps"]
+    assert step["command"].startswith("migverify runbook check ")
+    assert step["reason"].startswith("definition: ")
     assert "migverify runbook check" in bad["do"]
 
 
