@@ -181,7 +181,7 @@ def _decided(scope: ToolScope) -> Decision:
 def readiness(scope: ToolScope, given: ReadinessArguments) -> dict[str, Any]:
     """Return whether a runbook's drills show what a live run needs; the definitions of now are not known here."""
     from migverify.cli.runbook_begin import catalogue, named_environment
-    from migverify.cli.runbook_history import ReadinessPlaces, answered, readiness_json
+    from migverify.cli.runbook_history import ReadinessPlaces, answered, readiness_json, steps_of
     from migverify.config import load_config
     from migverify.model import judged_document
 
@@ -190,7 +190,8 @@ def readiness(scope: ToolScope, given: ReadinessArguments) -> dict[str, Any]:
     known = scope.config if scope.config.exists() else None
     places = ReadinessPlaces(path, {}, environment, scope.room, catalogue(None, path.parent), None, known)
     decided = None if known is None or load_config(known).decision.capture is None else _decided(scope)
-    return judged_document(readiness_json(*answered(places, "", decided)), ())
+    found, past = answered(places, "", decided)
+    return judged_document(readiness_json(found, past), steps_of(places, found.conditions))
 
 
 def _runbook(scope: ToolScope, name: str) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +14,17 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, json_text, say
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
-from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
+from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, linted, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.errors import ExitCode, UsageError
+from migverify.secrets import scrub
 
 if TYPE_CHECKING:
     from migverify.decision.model import Decision
+    from migverify.model import NextStep
     from migverify.runbook.history.past import Past, PastRun
-    from migverify.runbook.history.readiness import Readiness
+    from migverify.runbook.history.readiness import Condition, Readiness
+    from migverify.runbook.model import Runbook
     from migverify.runbook.record.run_store import RunStore
 
 READINESS_EPILOG = examples(
@@ -67,7 +72,7 @@ def readiness(
     places = ReadinessPlaces(runbook, given, name, runs, catalogue(cases, runbook.parent), heads, known)
     found, past = answered(places, fingerprint, decision_of(known))
     if as_json:
-        typer.echo(json_text(readiness_json(found, past), indent=2))
+        typer.echo(json_text(readiness_json(found, past), steps_of(places, found.conditions), indent=2))
     else:
         typer.echo("\n".join(readiness_lines(found, past, runs)))
     codes = {"ready": ExitCode.MATCH, "not ready": ExitCode.MISMATCH}
@@ -99,6 +104,7 @@ def answered(places: ReadinessPlaces, fingerprint: str, decision: Decision | Non
     from migverify.runbook.history.past import past_runs
     from migverify.runbook.history.readiness import readiness as answer
     from migverify.runbook.history.readiness import wanted_runbooks
+    from migverify.runbook.readiness.definition import with_definition
 
     book = load_runbook(places.runbook, places.given, places.environment)
     priorities = case_priorities(places.cases) if places.cases is not None else None
@@ -107,7 +113,35 @@ def answered(places: ReadinessPlaces, fingerprint: str, decision: Decision | Non
         heads=announced_heads(places.heads),
     )  # fmt: skip
     floor = floor_of(places.config)
-    return answer(book, past, time.time(), fingerprint, priorities, floor, decision), past
+    definition = definition_now(book, places.runbook, places.given, places.environment, places.cases)
+    found = answer(book, past, time.time(), fingerprint, priorities, floor, decision)
+    return with_definition(found, definition), past
+
+
+def definition_now(
+    book: Runbook, path: Path, given: Mapping[str, str], environment: str, cases: Path | None
+) -> Condition:
+    """Return whether a runbook that was read can be run: what lint refuses is not."""
+    from migverify.runbook.readiness.definition import defined
+
+    _, findings = linted(path, given, [environment], cases)
+    return defined(book.sha, findings, check_command(path, given, environment, cases))
+
+
+def check_command(path: Path, given: Mapping[str, str], environment: str, cases: Path | None) -> str:
+    """Return the command that says what lint refuses, and what to do about it."""
+    words = ["migverify", "runbook", "check", str(path), "--offline", "--environment", environment]
+    words += [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    words += ["--cases", str(cases)] if cases is not None else []
+    return scrub(shlex.join(words))
+
+
+def steps_of(places: ReadinessPlaces, conditions: Iterable[Condition]) -> Iterator[NextStep]:
+    """Return the command of each condition that is not met."""
+    from migverify.runbook.readiness.next_steps import next_steps
+
+    check = check_command(places.runbook, places.given, places.environment, places.cases)
+    return next_steps(conditions, str(places.runbook), check)
 
 
 def compare(
@@ -183,4 +217,4 @@ def _all_of_one(room: RunStore, runbook: str | None) -> Past:
     return past
 
 
-__all__ = ["COMPARE_EPILOG", "READINESS_EPILOG", "compare", "readiness"]
+__all__ = ["COMPARE_EPILOG", "READINESS_EPILOG", "check_command", "compare", "definition_now", "readiness"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -16,18 +17,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, examples, say, visible
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, completed, examples, say, visible
 from migverify.cli.guards import MetricsFileOption
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
+from migverify.cli.runbook_history import check_command, definition_now
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.cli.watching import MetricsAddressOption, metrics_page, stop_on_signals
 from migverify.errors import ConfigError, ExitCode, MigverifyError, UsageError
+from migverify.secrets import hide_logins, scrub
 
 if TYPE_CHECKING:
     from migverify.runbook.history.readiness import Condition
     from migverify.runbook.model import Runbook
     from migverify.runbook.readiness.evaluation import ReadinessEvaluation
+    from migverify.runbook.readiness.log import WatchedRunbook
     from migverify.runbook.readiness.standing_reads import StandingLimits
     from migverify.runbook.readiness.watch import ReadinessStatus
     from migverify.runbook.record.run_store import RunStore
@@ -40,6 +44,8 @@ EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --metrics-port 9107",
 )
 _LEAST = 1.0
+_PROOF_AGE, _WATCH_LAG = "7d", "5m"
+_DEFAULTS = {"--proof-age": _PROOF_AGE, "--watch-lag": _WATCH_LAG, "--runs": DEFAULT_ROOM, "--config": DEFAULT_CONFIG}
 
 
 def readiness_watch(
@@ -59,10 +65,10 @@ def readiness_watch(
     ] = None,
     proof_age: Annotated[
         str, typer.Option("--proof-age", metavar="TIME", help="How old the last MATCH of all tables may be.")
-    ] = "7d",
+    ] = _PROOF_AGE,
     watch_lag: Annotated[
         str, typer.Option("--watch-lag", metavar="TIME", help="How old the oldest open key of the watch may be.")
-    ] = "5m",
+    ] = _WATCH_LAG,
     grants_for: Annotated[
         list[str] | None,
         typer.Option("--for", metavar="COMMAND", help="Only the grants that this needs, as of `config --grants`."),
@@ -86,7 +92,6 @@ def readiness_watch(
     """
     from migverify.cli.grants import chosen_commands
     from migverify.runbook.announce.sinks import open_sink
-    from migverify.runbook.definition.load import load_runbook
     from migverify.runbook.readiness.log import open_log
     from migverify.runbook.readiness.standing_reads import StandingLimits
     from migverify.runbook.readiness.watch import ReadinessWatch
@@ -98,20 +103,28 @@ def readiness_watch(
         _seconds("--proof-age", proof_age), _seconds("--watch-lag", watch_lag), chosen_commands(grants_for or [])
     )
     left_out = _left_out(without or [])
-    name = environment if environment is not None else named_environment(runbook, given, production=True)
-    book = load_runbook(runbook, given, name)
-    asked = _Questions(runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists())
+    book, is_read = _watched(runbook, given, environment, cases, room, log)
+    name = book.environment
+    options = _repeated({
+        "--without": without, "--proof-age": proof_age, "--watch-lag": watch_lag, "--for": grants_for, "--runs": runs,
+        "--cases": cases, "--heads": heads, "--config": config,
+    })  # fmt: skip
+    asked = _Questions(
+        runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists(), options
+    )
     stopped = threading.Event()
     with ExitStack() as stack:
         publish = stack.enter_context(metrics_page(metrics_port, metrics_file))
         kept = stack.enter_context(open_log(log if log is not None else _log_file(room, book)))
+        if is_read:
+            kept.note_watched(book)
         stack.enter_context(stop_on_signals(stopped))
 
         def show(status: ReadinessStatus) -> None:
             from migverify.runbook.readiness.metrics import readiness_metrics
 
             publish(readiness_metrics(status, seconds))
-            _print(status, as_json=as_json)
+            _print(status, asked if as_json else None)
 
         last = ReadinessWatch(
             asked.evaluate, kept, book.sinks, [open_sink(one) for one in book.sinks.values()],
@@ -129,11 +142,16 @@ def _exit_code(last: ReadinessStatus | None, *, stopped: bool) -> ExitCode:
     return ExitCode.INCONCLUSIVE if last is None else codes.get(last.evaluation.verdict, ExitCode.INCONCLUSIVE)
 
 
-def _print(status: ReadinessStatus, *, as_json: bool) -> None:
+def _print(status: ReadinessStatus, asked: _Questions | None) -> None:
+    """Print an evaluation; as JSON, with the next commands of what was asked."""
     from migverify.runbook.readiness.metrics import change_line, condition_line, heartbeat, status_as_json
 
-    if as_json:
-        typer.echo(json.dumps(status_as_json(status), ensure_ascii=False))
+    if asked is not None:
+        from migverify.runbook.readiness.next_steps import next_steps
+
+        check = check_command(asked.path, asked.given, asked.environment, asked.cases)
+        steps = map(completed, next_steps(status.evaluation.bad, str(asked.path), check))
+        typer.echo(json.dumps(status_as_json(status, steps), ensure_ascii=False))
     else:
         typer.echo(visible(heartbeat(status), lines=False))
         lines: Iterator[str] = (change_line(one) for one in status.changes)
@@ -165,12 +183,52 @@ def _left_out(names: list[str]) -> frozenset[str]:
     return frozenset(names)
 
 
-def _log_file(room: RunStore, book: Runbook) -> Path:
+def _watched(
+    path: Path, given: Mapping[str, str], environment: str | None, cases: Path | None, room: RunStore, log: Path | None
+) -> tuple[WatchedRunbook, bool]:
+    """Return the runbook to watch, and whether the log may keep it; one that cannot be read is as the log has it.
+
+    A log keeps nothing that lint refuses: that may be a secret.
+    """
+    from migverify.runbook.definition.load import load_runbook
+    from migverify.runbook.history.readiness import OK
+    from migverify.runbook.readiness.log import WatchedRunbook, last_watched
+
+    file = str(path.resolve())
+    parameters = hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()
+    try:
+        name = environment if environment is not None else named_environment(path, given, production=True)
+        book = load_runbook(path, given, name)
+    except MigverifyError:
+        logs = [log] if log is not None else sorted(_log_folder(room).glob("*.jsonl")) if room.is_folder else []
+        earlier = last_watched(logs, file, environment, parameters)
+        if earlier is None:
+            raise
+        return earlier, False
+    watched = WatchedRunbook(book.id, book.service, name, file, parameters, dict(book.sinks))
+    return watched, definition_now(book, path, given, name, cases).state == OK
+
+
+def _repeated(options: Mapping[str, str | Path | list[str] | None]) -> tuple[str, ...]:
+    """Return the words of the options that are another value than the default."""
+    words: list[str] = []
+    for option, value in options.items():
+        if value is not None and value != _DEFAULTS.get(option):
+            values = value if isinstance(value, list) else [str(value)]
+            words += [word for one in values for word in (option, one)]
+    return tuple(words)
+
+
+def _log_folder(room: RunStore) -> Path:
+    return room.path / "readiness"
+
+
+def _log_file(room: RunStore, book: WatchedRunbook) -> Path:
     """Return where a watch keeps what it announced: beside the runs, where those are in a folder of this machine."""
     if not room.is_folder:
         raise UsageError("--log is missing", hint="With runs on a server, name a file of this machine: --log FILE.")
     name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{book.service}-{book.environment}")
-    return room.path / "readiness" / f"{name}.jsonl"
+    return _log_folder(room) / f"{name}.jsonl"
 
 
 @dataclass(slots=True)
@@ -184,17 +242,18 @@ class _Questions:
     cases: Path | None
     heads: Path | None
     config: Path
-    first: Runbook
+    first: WatchedRunbook
     limits: StandingLimits
     without: frozenset[str]
     has_config: bool
+    options: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
-        """What people type to see every condition."""
+        """What people type to see every condition, with what this watch was given; without a secret."""
         words = ["migverify", "runbook", "readiness", str(self.path), "--environment", self.environment]
         words += [word for name, value in self.given.items() for word in ("--set", f"{name}={value}")]
-        return shlex.join([*words, "--watch", "--times", "1"])
+        return scrub(hide_logins(shlex.join([*words, *self.options, "--watch", "--times", "1"])))
 
     def evaluate(self) -> ReadinessEvaluation:
         """Evaluate now; what cannot be read is a condition that is not known."""
@@ -232,17 +291,18 @@ class _Questions:
 
     def _conditions(self) -> Iterator[Condition]:
         from migverify.runbook.definition.load import load_runbook
-        from migverify.runbook.history.readiness import UNKNOWN, Condition
+        from migverify.runbook.readiness.definition import undefined
 
-        wants = "the runbook and the configuration can be read"
         try:
             book = load_runbook(self.path, self.given, self.environment)
-            conditions = [*self._of_journals(book)]
+            conditions = [
+                definition_now(book, self.path, self.given, self.environment, self.cases),
+                *self._of_journals(book),
+            ]
         except MigverifyError as error:
             do = error.hint or "The other conditions keep the state of the last evaluation until it can be read."
-            yield Condition("definition", UNKNOWN, wants, "cannot be read", (error.message.split("\n")[0],), do)
+            yield undefined(error.message.split("\n")[0], do)
             return
-        yield Condition("definition", "ok", wants, f"sha {book.sha[:12]}")
         yield from conditions
 
     def _of_journals(self, book: Runbook) -> tuple[Condition, ...]:
@@ -263,4 +323,5 @@ class _Questions:
         found = readiness(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))
         run = found.drills[-1] if found.drills else ""
         drilled = self.room.open(run).status.runbook if run else None
-        return (*found.conditions, people(book, drilled, run))
+        acted = next((one.people for one in past if one.run == run), ())
+        return (*found.conditions, people(book, drilled, run, acted))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,44 @@ from migverify.codec import parse_json
 from migverify.errors import StoreError, UsageError
 from migverify.runbook.announce.lanes import TRIES, Noted
 from migverify.runbook.announce.sinks import SinkError
+from migverify.runbook.definition.fields import named
+from migverify.runbook.model import Sink
 from migverify.runbook.readiness.evaluation import ConditionAnnouncement, Known
 from migverify.runbook.record.locks import locked, open_own
 from migverify.secrets import scrub, without_secrets
 
-__all__ = ["PendingAnnouncement", "ReadinessLog", "open_log"]
+__all__ = ["PendingAnnouncement", "ReadinessLog", "WatchedRunbook", "last_watched", "open_log"]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRunbook:
+    """The runbook of a watch, as it was last read: who it is of, and its sinks, for when it cannot be read any more.
+
+    ``file`` is its whole path, ``parameters`` the hash of the values given with ``--set``.
+    """
+
+    id: str
+    service: str
+    environment: str
+    file: str
+    parameters: str
+    sinks: Mapping[str, Sink]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a line of the log keeps it."""
+        sinks = {name: one.model_dump(mode="json") for name, one in self.sinks.items()}
+        return {
+            "id": self.id, "service": self.service, "environment": self.environment, "file": self.file,
+            "parameters": self.parameters, "sinks": sinks,
+        }  # fmt: skip
+
+    @staticmethod
+    def of_json(line: Mapping[str, Any]) -> WatchedRunbook:
+        """Return it as a line of the log has it."""
+        return WatchedRunbook(
+            str(line["id"]), str(line["service"]), str(line["environment"]), str(line["file"]), str(line["parameters"]),
+            named({str(name): Sink.model_validate(one) for name, one in line["sinks"].items()}),
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -46,6 +79,8 @@ class ReadinessLog:
         By number of the announcement and sink.
     given_up
         Deliveries that no further try is made of.
+    watched
+        The runbook as it was last read; None where no line has it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,6 +89,7 @@ class ReadinessLog:
         self.verdict = ""
         self.undelivered: dict[tuple[int, str], PendingAnnouncement] = {}
         self.given_up = 0
+        self.watched: WatchedRunbook | None = None
         self._next = 1
         for number, line in enumerate(self._whole_lines(), start=1):
             try:
@@ -77,6 +113,11 @@ class ReadinessLog:
         except OSError as error:
             raise StoreError(f"{self.path} cannot be read: {error.strerror}") from error
         return data[:whole].splitlines()
+
+    def note_watched(self, watched: WatchedRunbook) -> None:
+        """Write down whose watch it is, where that is another one than before."""
+        if watched != self.watched:
+            self._write({"kind": "watched", "runbook": watched.as_json()})
 
     def record(
         self, at: float, verdict: str, known: Mapping[str, Known], some: Sequence[ConditionAnnouncement]
@@ -135,6 +176,8 @@ class ReadinessLog:
                     self._next = int(one["number"]) + 1
                     for sink in made.sinks:
                         self.undelivered[int(one["number"]), sink] = PendingAnnouncement(float(line["at"]), made)
+            case "watched":
+                self.watched = WatchedRunbook.of_json(line["runbook"])
             case "delivered":
                 del self.undelivered[int(line["of"]), line["sink"]]
             case "delivery failed":
@@ -156,6 +199,27 @@ def _scrubbed(line: Mapping[str, Any]) -> dict[str, Any]:
             {**one, "text": scrub(one["text"]), "fields": without_secrets(one["fields"])} for one in clean["announced"]
         ]
     return clean
+
+
+def last_watched(files: Iterable[Path], file: str, environment: str | None, parameters: str) -> WatchedRunbook | None:
+    """Return the runbook of this file as a watch read it last; None where no log has it, or several have.
+
+    Parameters
+    ----------
+    environment
+        None: any, where there is only one.
+    """
+    found = []
+    for path in files:
+        try:
+            lines = [parse_json(line) for line in path.read_bytes().splitlines() if b'"kind":"watched"' in line]
+            last = WatchedRunbook.of_json(lines[-1]["runbook"]) if lines else None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            continue  # whoever opens that log is told of it
+        if last is not None and last.file == file and last.parameters == parameters:
+            found.append(last)
+    meant = [one for one in found if environment in (None, one.environment)]
+    return meant[0] if len(meant) == 1 else None
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from migverify.exposition import Metric, number
-from migverify.model import judged_document
+from migverify.model import NextStep, judged_document
 from migverify.runbook.history.readiness import INCONCLUSIVE, NOT_READY, READY, Condition
 from migverify.runbook.readiness.evaluation import ConditionChange
 from migverify.runbook.readiness.watch import ReadinessStatus
@@ -59,8 +59,8 @@ def change_line(change: ConditionChange) -> str:
     return f"  {change.before or 'new'} -> {change.condition.state}  {change.condition.id}: {'; '.join(change.reasons)}"
 
 
-def status_as_json(status: ReadinessStatus) -> dict[str, Any]:
-    """Return one line of ``--watch --json``."""
+def status_as_json(status: ReadinessStatus, steps: Iterable[NextStep] = ()) -> dict[str, Any]:
+    """Return one line of ``--watch --json``; ``steps`` are the next commands."""
     found = status.evaluation
     return judged_document({
         "at": found.at, "number": status.number, "runbook": found.runbook, "service": found.service,
@@ -72,7 +72,7 @@ def status_as_json(status: ReadinessStatus) -> dict[str, Any]:
         ],
         "changes": [one.as_json() for one in status.changes],
         "undelivered": status.undelivered, "given_up": status.given_up,
-    }, ())  # fmt: skip
+    }, steps)  # fmt: skip
 
 
 def _clock(at: float) -> str:

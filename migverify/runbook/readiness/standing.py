@@ -105,7 +105,9 @@ def answered(id_: str, answers: Sequence[GuardAnswer]) -> Condition:
     open_ += [f"{_shown(one)} is not known" for one in own if one.state is AnswerState.INCONCLUSIVE]
     if not own and not open_:
         open_ = ["no server answered"]
-    todo = next((one.todo for one in failed if one.todo), "") or do
+    denied = [one for one in own if one.state is AnswerState.INCONCLUSIVE and "denied" in one.value.lower()]
+    remedy = "Grant what is denied: migverify config --grants --for 'guard settings'" if denied and not failed else do
+    todo = next((one.todo for one in failed if one.todo), "") or remedy
     found = "; ".join(_shown(one) for one in own[:_FEW])
     return _condition(id_, map(_shown, failed), open_, found, todo)
 
@@ -168,13 +170,15 @@ def grants(found: Sequence[LackingOf]) -> Condition:
     return _condition("grants", lacking, open_, f"{accounts} lack nothing", do)
 
 
-def people(book: Runbook, drilled: Runbook | None, run: str) -> Condition:
+def people(book: Runbook, drilled: Runbook | None, run: str, acted: Sequence[str] = ()) -> Condition:
     """Judge whether those of the last drill are still there, with their keys.
 
     Parameters
     ----------
     drilled
         The runbook as the last drill ran it; None: there is no drill, which is a condition of its own.
+    acted
+        Who said something in that drill, by the names of its runbook.
     """
     if drilled is None:
         return Condition("people", NOT_ASKED, _wants("people"), "there is no drill to compare with")
@@ -184,8 +188,9 @@ def people(book: Runbook, drilled: Runbook | None, run: str) -> Condition:
     for one in drilled.people.values():
         person = next((now[sign] for sign in map(same_name, (one.name, *one.aliases)) if sign in now), None)
         if person is None:
-            if book.policy.readiness.full_cast_last and one.name in played:
-                missing.append(f"{one.name} left: {played[one.name]} in {run}, and none of the people any more")
+            if one.name in acted or (book.policy.readiness.full_cast_last and one.name in played):
+                part = played.get(one.name, "acted")
+                missing.append(f"{one.name} left: {part} in {run}, and none of the people any more")
         elif one.ssh_key and not person.ssh_key:
             missing.append(f"{person.name} had a key in {run}, and has none any more")
         elif one.ssh_key and one.ssh_key.split()[:2] != person.ssh_key.split()[:2]:
@@ -228,11 +233,15 @@ def watch(view: WatchView | None, now: float, max_lag: float) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class LastProof:
-    """The newest verification of all tables: ``ended`` is Unix time."""
+    """The newest verification of all tables: ``ended`` is Unix time.
+
+    ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first.
+    """
 
     run_id: str
     verdict: Verdict
     ended: float
+    differs: tuple[str, ...] = ()
 
 
 def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
@@ -245,6 +254,9 @@ def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
         return _condition("proof", [f"{about} is MISMATCH"], (), about, do)
     if newest.verdict is not Verdict.MATCH:
         return _condition("proof", (), [f"{about} is {newest.verdict}"], about, do)
+    if newest.differs:
+        reasons = [f"tables differ in run {run}, which is newer than {about} read them whole" for run in newest.differs]
+        return _condition("proof", reasons, (), about, "migverify tables verify")
     late = [f"{about} is {age / DAY:.1f} days old, and at most {max_age / DAY:g} count"] if age > max_age else []
     return _condition("proof", late, (), f"{about}, {age / DAY:.1f} days old", do)
 

@@ -5,7 +5,7 @@ Every read stands for itself: one that fails leaves its own conditions unknown, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
@@ -24,14 +24,14 @@ from migverify.guards.check_table import chosen
 from migverify.guards.lacking import lacking_grants
 from migverify.guards.model import GuardAnswer
 from migverify.guards.scope import Scope
-from migverify.model import Endpoint, Flavor, RunInfo, StoredKind
+from migverify.model import Endpoint, Flavor, RunInfo, StoredKind, Verdict
 from migverify.runbook.history.readiness import Condition
 from migverify.runbook.readiness import standing
 from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
 from migverify.secrets import resolve_password
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.tables.directions import WatchView, both_directions
-from migverify.tables.run_facts import carried_from, position_of_run
+from migverify.tables.run_facts import carried_from, newer_differences, planned_pairs, position_of_run
 from migverify.watch.ledger import ledger_folder
 from migverify.watch.ledger_read import read_positions
 
@@ -118,8 +118,44 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
     run = _proof_run(config, store)
     if run is None or run.finished is None:
         return None
-    ended = [one.finished for one in carried_from(store, run) if one.finished is not None]
-    return LastProof(run.run_id, run.verdict, min(ended))
+    chain = carried_from(store, run)
+    ended = [one.finished for one in chain if one.finished is not None]
+    differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
+    return LastProof(run.run_id, run.verdict, min(ended), differs)
+
+
+def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:
+    """Yield the runs, quick answers too, whose differences a proof does not refute: it read the table whole before.
+
+    ``chain`` is the proof and the runs whose equal chunks it holds. An earlier recheck of the same runs is refuted by
+    the proof: both read what was open then.
+    """
+    read, proof = _whole_reads(store, chain), chain[0]
+    of_proof = {one.run_id for one in chain}
+    runs = store.runs(RUNS_SEARCHED)
+    for run, pairs in newer_differences(store, runs, proof.plan_hash, min(read.values(), default=proof.started)):
+        is_refuted = str(run.facts.get("rechecks")) in of_proof and run.started < proof.started
+        never = float("-inf")
+        if run.run_id not in of_proof and not is_refuted and any(read.get(id_, never) < run.started for id_ in pairs):
+            yield run.run_id
+
+
+def _whole_reads(store: ResultStore, chain: Sequence[RunInfo]) -> dict[str, float]:
+    """Return by table pair when the run began that read it whole, Unix time; minus infinity: it is not in the store."""
+    began: dict[str, float] = {}
+    for run in chain:  # the oldest last: what a recheck read again was read whole by the run before
+        began |= dict.fromkeys(planned_pairs(run), run.started)
+        for result in store.table_results(run.run_id) if run.facts.get("since_run") else ():
+            if isinstance(base := result.details.get("rests_on"), Mapping):
+                began[result.pair] = _began(store, str(base.get("run")))
+    return began
+
+
+def _began(store: ResultStore, run_id: str) -> float:
+    try:
+        return store.load_run(run_id).started
+    except MigverifyError:
+        return float("-inf")
 
 
 def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:

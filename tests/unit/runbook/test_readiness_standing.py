@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import run
+from migverify.errors import StoreError
 from migverify.guards.model import AnswerState, GuardAnswer
-from migverify.model import RunInfo, StoredKind, Verdict
+from migverify.model import RunInfo, StoredKind, TableResult, Verdict
 from migverify.runbook.model import Person, Policy, Role, Runbook
 from migverify.runbook.readiness import standing
 from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
@@ -61,6 +63,16 @@ def test_what_the_guard_of_settings_answers(id_: str, answers: list[GuardAnswer]
     assert any(reason in one for one in found.reasons) if reason else not found.reasons
     if state == "missing":
         assert found.do
+
+
+def test_what_is_denied_needs_a_grant_and_no_longer_retention() -> None:
+    refused = "SELECT command denied to user 'mv'@'%' for table 'tidb'"
+    denied = answer("gc-safe-point", AnswerState.INCONCLUSIVE, refused, "target")
+    found = standing.retention((), [denied], NOW)
+    assert found.state == "unknown"
+    assert found.do == "Grant what is denied: migverify config --grants --for 'guard settings'"
+    failed = answer("gc-life-time", AnswerState.FAIL, "10m", "target")
+    assert "Grant" not in standing.retention((), [denied, failed], NOW).do
 
 
 def test_a_failure_counts_more_than_a_server_that_is_silent() -> None:
@@ -124,6 +136,20 @@ def test_who_left_and_whose_key_is_gone(now: dict[str, Any], reasons: tuple[str,
     found = standing.people(cast(**now), cast(alice={"ssh_key": KEY}, bob={}, carol={}), "r1")
     assert found.reasons == reasons
     assert found.state == ("missing" if reasons else "ok")
+
+
+@pytest.mark.parametrize(("who", "part"), [("alice", "coordinator"), ("carol", "acted")])
+def test_somebody_who_acted_in_the_last_drill_and_left_counts_whatever_the_cast_has_to_be(who: str, part: str) -> None:
+    drilled = cast(alice={}, bob={}, carol={})
+    lowered = Policy.model_validate({"readiness": {"full_cast_last": False}})
+    left = {name: {} for name in ("alice", "bob", "carol") if name != who}
+    book = cast(**left).model_copy(update={"policy": lowered})
+    found = standing.people(book, drilled, "r1", (who, "bob"))
+    assert found.reasons == (f"{who} left: {part} in r1, and none of the people any more",)
+    assert found.state == "missing"
+    renamed = cast(**left, frida={"aliases": (who,)}).model_copy(update={"policy": lowered})
+    assert standing.people(renamed, drilled, "r1", (who, "bob")).state == "ok"
+    assert standing.people(book, drilled, "r1", ("bob",)).state == "ok"
 
 
 def test_people_without_a_drill_or_without_keys_where_approvals_are_signed() -> None:
@@ -222,14 +248,23 @@ def test_how_long_a_source_keeps_its_log(name: str, value: str, seconds: float |
 class Runs:
     """A store with runs of tables."""
 
-    def __init__(self, *runs: RunInfo) -> None:
-        self.all = runs
+    def __init__(self, *runs: RunInfo, results: dict[str, list[TableResult]] | None = None) -> None:
+        self.all, self.results = runs, results or {}
+
+    def table_results(self, run_id: str) -> list[TableResult]:
+        return self.results.get(run_id, [])
+
+    def verdict_counts(self, run_id: str) -> Counter[Verdict]:
+        return Counter(one.verdict for one in self.table_results(run_id))
 
     def runs(self, limit: int) -> list[RunInfo]:
         return list(self.all)[:limit]
 
     def load_run(self, run_id: str) -> RunInfo:
-        return next(run for run in self.all if run.run_id == run_id)
+        for one in self.all:
+            if one.run_id == run_id:
+                return one
+        raise StoreError(f"there is no run {run_id}")
 
 
 def verified(id_: str, pairs: int = 2, verdict: Verdict = Verdict.MATCH, **facts: Any) -> RunInfo:
@@ -254,6 +289,55 @@ def test_the_newest_proof_is_of_all_tables_and_of_this_configuration(monkeypatch
     assert newest(replace(whole, run_id="cut", finished=None), whole) == "whole"
     assert newest(verified("bad", verdict=Verdict.MISMATCH), whole) == "bad"
     assert newest(verified("again", 1, rechecks="whole"), whole) == "again"
+
+
+def result(pair: str, verdict: Verdict, **details: Any) -> TableResult:
+    return TableResult(pair, pair, pair, verdict, (), 9, 9, 1, (), 0, 0, 0, (), (), 0.1, details=details)
+
+
+def begun(run: RunInfo, seconds: float, kind: StoredKind = StoredKind.TABLES) -> RunInfo:
+    """Return a run that began so many seconds ago, and took one second."""
+    return replace(run, started=NOW - seconds, finished=NOW - seconds + 1, kind=kind)
+
+
+BAD = {"bad": [result("p0", Verdict.MISMATCH)]}
+WHOLE = begun(verified("whole"), 100)
+AGAIN = begun(verified("again", 1, rechecks="whole"), 50)
+SINCE = begun(verified("since", since_run="whole"), 20)
+RESTS = {"since": [result("p0", Verdict.MATCH, rests_on={"run": "whole"}), result("p1", Verdict.MATCH)]}
+
+
+@pytest.mark.parametrize(
+    ("runs", "results", "differs"),
+    [
+        ([begun(verified("bad", 1), 10, StoredKind.QUICK), WHOLE], {}, ()),
+        ([begun(verified("bad", 2), 10, StoredKind.QUICK), WHOLE], BAD, ("bad",)),
+        ([begun(verified("bad", 1), 10), WHOLE], BAD, ("bad",)),
+        ([replace(begun(verified("bad", 1), 10), finished=None), WHOLE], BAD, ("bad",)),
+        ([begun(verified("bad", 1, repairs="x"), 10), WHOLE], BAD, ()),
+        ([replace(begun(verified("bad", 1), 10), plan_hash="x"), WHOLE], BAD, ()),
+        ([WHOLE, begun(verified("bad", 1), 200, StoredKind.QUICK)], BAD, ()),
+        ([AGAIN, begun(verified("bad", 1), 70, StoredKind.QUICK), WHOLE], BAD, ("bad",)),
+        ([AGAIN, begun(verified("bad", 1, rechecks="whole"), 70), WHOLE], BAD, ()),
+        ([SINCE, begun(verified("bad", 1), 50, StoredKind.QUICK), WHOLE], RESTS | BAD, ("bad",)),
+        ([SINCE, begun(verified("bad", 1), 50, StoredKind.QUICK), WHOLE],
+         RESTS | {"bad": [result("p1", Verdict.MISMATCH)]}, ()),
+        ([SINCE, begun(verified("bad", 1), 50, StoredKind.QUICK)], RESTS | BAD, ("bad",)),
+    ],
+)  # fmt: skip
+def test_a_difference_that_is_newer_than_the_proof_speaks_against_it(
+    runs: list[RunInfo], results: dict[str, list[TableResult]], differs: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from migverify.runbook.readiness import standing_reads as reads
+
+    monkeypatch.setattr(reads, "comparison_digest", lambda _: "digest")
+    newest = newest_proof(None, Runs(*runs, results=results))  # type: ignore[arg-type]
+    assert newest is not None
+    assert newest.differs == differs
+    found = standing.proof(newest, NOW, 7 * DAY)
+    assert found.state == ("missing" if differs else "ok")
+    assert not differs or "bad" in found.reasons[0]
 
 
 CONFIG = """\

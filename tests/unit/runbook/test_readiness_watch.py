@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 import threading
@@ -397,6 +398,112 @@ def test_a_runbook_that_cannot_be_read_any_more_is_not_known_and_said(
     assert [[one["condition"] for one in each["changes"]] for each in found[1:]] == [["definition"], ["definition"]]
     assert found[1]["verdict"] == "inconclusive"
     assert "small.yaml" in found[1]["changes"][0]["reasons"][0]
+
+
+@pytest.mark.parametrize("more", [["-e", "prod"], [], ["-e", "prod", "--log", "own.log"]])
+def test_one_evaluation_announces_a_runbook_that_cannot_be_read_any_more(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    book = small(tmp_path)
+    text = book.read_text()
+    command = ["runbook", "readiness", str(book), *more, "--watch", "--times", "1", "--json"]
+    book.write_text("id: [")
+    assert run(command) == 2  # no earlier line says whose it is and where to announce it
+    book.write_text(text)
+    assert run(command) == 1
+    capsys.readouterr()
+    for broken in ("id: [", None):
+        book.write_text(broken) if broken is not None else book.unlink()
+        assert run(command) == 3
+        (change,) = json.loads(capsys.readouterr().out)["changes"]
+        assert (change["condition"], change["after"]) == ("definition", "unknown")
+    assert all("NOT KNOWN: definition" in line for line in Path("announced").read_text().splitlines()[-2:])
+    assert run([*command, "--set", "service=else"]) == 2
+    book.write_text(text)
+    assert run(command) == 1
+    assert [one["after"] for one in json.loads(capsys.readouterr().out)["changes"]] == ["ok"]
+
+
+def test_the_command_that_is_announced_repeats_what_the_watch_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORDERS_PASSWORD", "hunter2hunter2")
+    book = small(tmp_path).name
+    given = [
+        "runbook", "readiness", book, "--environment", "prod", "--set", "service=hunter2hunter2",
+        "--without", "watch", "--without", "capacity", "--proof-age", "3d", "--watch-lag", "9m",
+        "--for", "tables verify",
+        "--runs", "my runs", "--config", "cfg/migverify.yaml", "--watch", "--times", "1",
+    ]  # fmt: skip
+    assert run(given) == 1
+    log = next(Path("my runs/readiness").glob("*.jsonl")).read_text()
+    commands = {one["fields"]["command"] for line in log.splitlines() for one in json.loads(line).get("announced", ())}
+    (command,) = commands
+    assert "hunter2" not in command
+    words = shlex.split(command)
+    assert words[0] == "migverify"
+    assert [word for word in words[1:] if not word.startswith("service=")] == [
+        word for word in given if not word.startswith("service=")
+    ]
+
+
+def refused_by_lint(text: str) -> str:
+    return text.replace("  dana: {}\n", "")
+
+
+def test_a_runbook_that_lint_refuses_is_not_ready_and_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    book = small(tmp_path)
+    command = ["runbook", "readiness", str(book), "-e", "prod", "--watch", "--times", "1", "--json"]
+    assert run(command) == 1
+    first = {one["id"]: one for one in json.loads(capsys.readouterr().out)["conditions"]}
+    assert first["definition"]["state"] == "ok"
+    book.write_text(refused_by_lint(book.read_text()))
+    assert run(command) == 1
+    found = json.loads(capsys.readouterr().out)
+    (change,) = found["changes"]
+    assert [one["command"].partition(str(book))[0] for one in found["next_steps"]] == [
+        "migverify runbook check ", "migverify runbook run ", "migverify guard settings", "migverify config --grants",
+        "migverify guard capacity", "migverify tables watch", "migverify tables verify",
+    ]  # fmt: skip
+    assert (change["condition"], change["before"], change["after"]) == ("definition", "ok", "missing")
+    assert "small.yaml" in change["reasons"][0]
+    assert change["reasons"][0].endswith("[unknown-person]")
+    assert "NOT READY: definition: " in Path("announced").read_text().splitlines()[-1]
+
+
+def test_readiness_without_a_watch_says_what_lint_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from migverify.cli import runbook_history
+    from tests.unit.runbook_past import NO_FLOOR
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runbook_history, "floor_of", lambda _: NO_FLOOR)
+    book = small(tmp_path)
+    book.write_text(
+        book.read_text().replace(
+            "drills_min: 1, clean_last: 1,",
+            "drills_min: 0, clean_last: 0, same_runbook: false, same_schema: false, full_cast_last: false,",
+        )
+    )
+    command = ["runbook", "readiness", str(book), "-e", "prod", "--json"]
+    assert run(command) == 0
+    capsys.readouterr()
+    book.write_text(refused_by_lint(book.read_text()))
+    assert run(command) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "not ready"
+    (bad,) = [one for one in found["conditions"] if one["state"] == "missing"]
+    assert bad["id"] == "definition"
+    (step,) = found["next_steps"]
+    assert step["command"].startswith("migverify runbook check ")
+    assert step["reason"].startswith("definition: ")
+    assert "migverify runbook check" in bad["do"]
 
 
 @pytest.mark.parametrize("text", ["900", "0s", "-5m", "soon"])

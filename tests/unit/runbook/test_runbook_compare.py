@@ -38,9 +38,9 @@ phases:
   - id: one
     steps:
       - {id: a, kind: command, title: A, dri: db-1, reviewer: db-2, do: {run: "do a"}, time: {plan: 5s},
-         expect: [{check: command.exit, run: "is a"}]}
+         instruction: By hand., repeat: yes, expect: [{check: command.exit, run: "is a"}]}
       - {id: b, kind: command, title: B, dri: db-1, reviewer: db-2, do: {run: "do b"},
-         expect: [{check: command.exit, run: "is b"}]}
+         instruction: By hand., repeat: yes, expect: [{check: command.exit, run: "is b"}]}
 """
 
 
