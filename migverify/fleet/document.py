@@ -97,6 +97,7 @@ class WaveDocument(Strict):
     p50_seconds: float | None = Field(description="Half of the nights take no longer; null: not known.")
     p90_seconds: float | None = Field(description="Nine of ten take no longer; null: not known.")
     fits: bool | None = Field(description="Whether the p90 fits into the window; null: not known.")
+    over: bool = Field(description="Whether its window has closed, and services of it are not cut over.")
     finding: str = Field(description="What is wrong with the wave; empty: nothing.")
 
 
@@ -193,5 +194,5 @@ def wave_documents(waves: Iterable[WaveForecast], views: Sequence[ServiceView]) 
         yield WaveDocument(
             wave=one.wave.name, opens=window.opens, closes=window.closes, parallel=one.wave.parallel,
             services=len(left), ready=sum(view.state.standing is ServiceStanding.READY for view in left),
-            p50_seconds=one.p50, p90_seconds=one.p90, fits=one.fits, finding=one.finding,
+            p50_seconds=one.p50, p90_seconds=one.p90, fits=one.fits, over=one.is_over, finding=one.finding,
         )  # fmt: skip

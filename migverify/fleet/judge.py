@@ -106,6 +106,8 @@ def _part(part: FleetPart, evidence: ServiceEvidence, rules: ServiceRules) -> Pa
         found.doubt(evidence.unread[part])
     else:
         found = _JUDGES[part](evidence, rules)
+    if part is FleetPart.PEOPLE:
+        _note_end_of_window(found, evidence)
     kinds = {kind for kind, _, _ in found.reasons}
     standing = (
         ServiceStanding.NOT_READY if HARM in kinds
@@ -365,6 +367,14 @@ def _people(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
         who = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         found.harm(f"not on call: {who}", "Name them, or whoever steps in, under on_call in the fleet file.")
     return found
+
+
+def _note_end_of_window(found: _PartFinding, evidence: ServiceEvidence) -> None:
+    """Note that the night is over: whoever was on call, and whatever was proved, was so for it."""
+    over = evidence.now - evidence.closes
+    if over >= 0:
+        found.harm(f"the window of its wave closed {age_text(over)} ago, and it is not cut over",
+                   "Give the wave another window, or the service another wave, in the fleet file.")  # fmt: skip
 
 
 _JUDGES: dict[FleetPart, Callable[[ServiceEvidence, ServiceRules], _PartFinding]] = {

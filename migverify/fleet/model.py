@@ -181,7 +181,7 @@ class ServiceEvidence:
     """All that is known of a service. ``unread`` says per part why it could not be read.
 
     ``verifications`` are the newest first, back to the newest full proof. ``cut_over``: the live run that completed,
-    and when.
+    and when. ``closes``: when the window of its wave closes, Unix seconds.
     """
 
     service: str
@@ -197,6 +197,7 @@ class ServiceEvidence:
     people: PeopleEvidence | None = None
     cut_over: tuple[str, float] | None = None
     options: str = ""
+    closes: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)

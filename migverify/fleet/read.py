@@ -19,7 +19,7 @@ from migverify.decision.model import Decision
 from migverify.errors import MigverifyError
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.judge import judge
-from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceState
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceStanding, ServiceState
 from migverify.fleet.read_journals import (
     FleetRooms,
     ServiceJournals,
@@ -60,6 +60,10 @@ class ServiceView:
         """When its window opens, Unix seconds."""
         return self.wave.window.opens
 
+    def cutover_is_over(self, now: float) -> bool:
+        """Whether its window has closed, and it is not cut over."""
+        return self.state.standing is not ServiceStanding.CUT_OVER and now >= self.wave.window.closes
+
     def is_tonight(self, now: float) -> bool:
         """Whether its window is open, or opens within a day."""
         return self.cutover_at - 86_400 <= now < self.wave.window.closes
@@ -97,7 +101,7 @@ class _FleetReader:
         known = config if isinstance(config, Config) else None
         part = _PartReader(service, self.now, {})
         journals = part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: self._journals(service, known))
-        found = ServiceEvidence(service.name, self.now, options=options_of(service))
+        found = ServiceEvidence(service.name, self.now, options=options_of(service), closes=wave.window.closes)
         if known is not None:
             found = self._from_store(service, known, found, part, is_alone=is_alone)
         else:
