@@ -41,13 +41,13 @@ _HEADS = {
 }  # fmt: skip
 _ON_PAGE = (FleetPart.RULES, FleetPart.DECISION, FleetPart.SCHEMA, FleetPart.PEOPLE)
 _SERVICES = (
-    TableColumn("State"), TableColumn("Service"), TableColumn("Wave"), TableColumn("Why", shown=_PAGE),
+    TableColumn("State"), TableColumn("Service"), TableColumn("Why", shown=_PAGE), TableColumn("Wave"),
     *(TableColumn(head, shown=_PAGE if part in _ON_PAGE else Audience.BOTH) for part, head in _HEADS.items()),
     TableColumn("Cutover takes"),
 )  # fmt: skip
 _WAVES = (
     TableColumn("State"), TableColumn("Wave"), TableColumn("Window"), TableColumn("Ready"), TableColumn("Takes, p50"),
-    TableColumn("p90"), TableColumn("Finding"),
+    TableColumn("p90"), TableColumn("Finding", shown=_PAGE),
 )  # fmt: skip
 _TONES = (("mismatch", "NOT READY"), ("inconclusive", "NOT KNOWN"), ("match", "READY"), ("none", "CUT OVER"))
 _NAMED = 10
@@ -55,22 +55,22 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """A fleet at a moment. ``views`` are the services that are shown, ``waves`` those of them."""
+    """A fleet at a moment. ``views`` are the services that are shown, ``waves`` those of them.
+
+    A wave counts as a whole, also where some of its services alone are shown.
+    """
 
     fleet: Fleet
     now: float
     views: tuple[ServiceView, ...]
     waves: tuple[WaveForecast, ...]
     forecasts: dict[str, RunbookForecast]
-    is_whole: bool = True
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the services that are not cut over, and of the waves where all services are shown."""
+        """The worst of the services that are not cut over, and of the waves."""
         left = [view for view in self.views if view.state.standing is not ServiceStanding.CUT_OVER]
-        found = [view.state.standing.verdict for view in left]
-        if self.is_whole:
-            found += [wave.verdict for wave in self.waves]
+        found = [*(view.state.standing.verdict for view in left), *(wave.verdict for wave in self.waves)]
         return Verdict.worst(found) if found else Verdict.MATCH
 
     def of(self, standing: ServiceStanding, *, tonight: bool = False) -> list[str]:
@@ -89,7 +89,7 @@ def read_state(fleet: Fleet, now: float, wanted: Callable[[FleetService], bool] 
     shown = tuple(view for view in views if wanted is None or wanted(view.service))
     names = {view.wave.name for view in shown}
     kept = tuple(wave for wave in waves if wave.wave.name in names)
-    return FleetState(fleet, now, shown, kept, forecasts, len(shown) == len(views))
+    return FleetState(fleet, now, shown, kept, forecasts)
 
 
 def document_of(state: FleetState) -> FleetDocument:
@@ -178,9 +178,9 @@ def _row(view: ServiceView, state: FleetState) -> Row:
         TableCell(standing.value, _tone(standing), badge=True),
         TableCell(view.service.name, link=_anchor(view) if has_reasons else "",
                   notes=(view.service.owner, *(("tonight",) if view.is_tonight(state.now) else ()))),
+        scrub(view.state.sentence),
         TableCell(view.wave.name, "mismatch" if is_over else "",
                   notes=(f"{day}, window is over" if is_over else f"{day}, opens {opens:%H:%M} UTC",)),
-        scrub(view.state.sentence),
         *(_cell(view.state.part(part), view) for part in _HEADS),
         takes,
     )  # fmt: skip
@@ -244,18 +244,18 @@ def _cases(state: FleetState) -> Iterator[JUnitCase]:
     for view in state.views:
         lines = tuple(scrub(f"{one.part.value}: {one.text}") for one in view.state.reasons)
         yield JUnitCase("fleet", view.service.name, view.state.standing.verdict, lines)
-    for wave in state.waves if state.is_whole else ():
+    for wave in state.waves:
         yield JUnitCase("wave", wave.wave.name, wave.verdict, (wave.finding,) if wave.finding else ())
 
 
 def _steps(state: FleetState) -> Iterator[NextStep]:
-    """Yield the commands that help the most urgent services."""
+    """Yield the first command that helps each service that is not ready, the most urgent ones first."""
     seen: dict[str, str] = {}
     for view in sorted(state.views, key=lambda view: _urgency(view, state.now)):
-        for one in view.state.reasons[:1]:
-            if one.remedy.startswith("migverify "):
-                seen.setdefault(scrub(one.remedy), f"{view.service.name}: {one.part.value}")
-    yield from (NextStep(command, words) for command, words in list(seen.items())[:3])
+        commands = (one for one in view.state.reasons if one.remedy.startswith("migverify "))
+        if (first := next(commands, None)) is not None:
+            seen.setdefault(scrub(first.remedy), f"{view.service.name}: {first.part.value}")
+    yield from (NextStep(command, words) for command, words in list(seen.items())[:_NAMED])
 
 
 def fleet_metrics(state: FleetState) -> Iterator[Metric]:

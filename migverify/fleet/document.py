@@ -108,7 +108,9 @@ class FleetDocument(Strict):
     kind: Literal["fleet"] = Field(description="`fleet`.")
     fleet: str = Field(description="The file.")
     at: float = Field(description="When it was read, Unix seconds.")
-    verdict: Literal["MATCH", "MISMATCH", "INCONCLUSIVE"] = Field(description="Of all services that are shown.")
+    verdict: Literal["MATCH", "MISMATCH", "INCONCLUSIVE"] = Field(
+        description="Of the services that are shown, and of their waves."
+    )
     exit_code: int = Field(description="0, 1 or 3.")
     ready_tonight: Many[str] = Field(description="Services of tonight that are proved to be ready.")
     services: Many[ServiceDocument] = Field(description="The services, in the order of the file.")

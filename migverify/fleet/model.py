@@ -178,7 +178,7 @@ class PeopleEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ServiceEvidence:
-    """All that is known of a service. ``unread`` says per part why it could not be read.
+    """All that is known of a service. ``unread`` says why a part could not be read, ``unread_remedies`` what to do.
 
     ``verifications`` are the newest first, back to the newest full proof. ``cut_over``: the live run that completed,
     and when. ``closes``: when the window of its wave closes, Unix seconds.
@@ -187,6 +187,7 @@ class ServiceEvidence:
     service: str
     now: float
     unread: Mapping[FleetPart, str] = field(default_factory=dict)
+    unread_remedies: Mapping[FleetPart, str] = field(default_factory=dict)
     verifications: tuple[VerifyEvidence, ...] = ()
     watch: WatchEvidence | None = None
     rules: AnswersEvidence | None = None
