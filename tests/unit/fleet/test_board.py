@@ -81,7 +81,7 @@ def test_the_age_of_a_difference_is_that_of_its_run_and_the_metric_that_of_the_p
     proof = users.evidence.verifications[-1]
     assert users.state.part(FleetPart.PROOF).age == later - (users.evidence.verifications[0].ended or 0)
     ages = next(one for one in fleet_report(state).metrics if one.name == "migverify_fleet_proof_age_seconds")
-    assert float(dict((labels["service"], value) for labels, value in ages.samples)["users"]) == pytest.approx(
+    assert float({labels["service"]: value for labels, value in ages.samples}["users"]) == pytest.approx(
         later - (proof.proved_at or 0), abs=1
     )
 
