@@ -75,7 +75,7 @@ def board(
     fleet: FleetOption = DEFAULT_FLEET,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Write the board once: .html, .json, .prom, .xml or text."),
+        typer.Option("--out", "-o", metavar="FILE", help="Write the board once: .html, .json, .prom, .xml or .txt."),
     ] = None,
     listen: Annotated[
         ListenAddress | None,
@@ -105,11 +105,14 @@ def board(
         return
     from migverify.fleet.board import fleet_report, read_state
     from migverify.fleet.definition import load_fleet
-    from migverify.report.render import format_of, render, write_report
+    from migverify.report.render import Format, format_of, render, write_report
 
+    form = format_of(out)
+    if out is not None and form is Format.TEXT and out.suffix.lower() not in ("", ".txt"):
+        raise UsageError(f"--out {out}: no form of a board has the suffix {out.suffix}",
+                         hint="Name a .html, .json, .prom, .xml or .txt file.")  # fmt: skip
     loaded = load_fleet(fleet)
     report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
-    form = format_of(out)
     if out is not None:
         write_report(out, render(report, form), private=False)
         say(f"{report.verdict}: {form} board of {fleet} in {out}")
@@ -154,7 +157,7 @@ def verify(
     """
     import threading
 
-    from migverify.cli.fleet_view import ended_line, plan_lines, verify_document
+    from migverify.cli.fleet_view import ended_line, plan_lines, summary_lines, verify_document, verify_steps
     from migverify.cli.watching import stop_on_signals
     from migverify.fleet.definition import load_fleet
     from migverify.fleet.read import read_fleet
@@ -178,11 +181,12 @@ def verify(
                 lambda ended: None if as_json else typer.echo(ended_line(ended)),
             )  # fmt: skip
             found = verifier.run(tasks, lock)
+    steps = tuple(verify_steps(loaded, found))
     if as_json:
         document = verify_document(loaded, found).model_dump(mode="json")
-        typer.echo(json.dumps(judged_document(document, ()), ensure_ascii=False))
+        typer.echo(json.dumps(judged_document(document, steps), ensure_ascii=False))
     else:
-        typer.echo(f"{found.verdict}: {len(found.services):,} services")
+        typer.echo("\n".join(summary_lines(found, steps)))
     raise typer.Exit(int(found.exit_code))
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from migverify.cli.console import visible
 from migverify.fleet.document import VerifiedDocument, VerifyDocument
-from migverify.report.figures import duration
+from migverify.fleet.read import options_of
+from migverify.fleet.verify_plan import VerifyAction
+from migverify.model import NextStep, Verdict
+from migverify.report.figures import amount, duration
 
 if TYPE_CHECKING:
     from migverify.fleet.definition import Fleet
     from migverify.fleet.verify import FleetVerification, VerifiedService
     from migverify.fleet.verify_plan import ServiceVerification
+
+MOST_STEPS = 10
+"""Services whose next step is named."""
 
 
 def plan_lines(tasks: Sequence[ServiceVerification]) -> Iterator[str]:
@@ -30,6 +37,33 @@ def ended_line(ended: VerifiedService) -> str:
     took = f", {duration(ended.seconds)}" if ended.seconds else ""
     run = f"run {ended.run}: " if ended.run else ""
     return visible(f"{ended.verdict:<12} {ended.service:<24} {run}{ended.reason} ({ended.action}{took})", lines=False)
+
+
+def summary_lines(found: FleetVerification, steps: Sequence[NextStep]) -> Iterator[str]:
+    """Yield how many services have the worst verdict, and the next steps."""
+    verdicts = [one.verdict for one in found.services]
+    worst = verdicts.count(found.verdict)
+    of = "" if worst == len(verdicts) else f"{worst:,} of "
+    yield f"{found.verdict}: {of}{amount(len(verdicts), 'service')}"
+    if steps:
+        yield from ("", "Next", *(f"  {visible(step.command)}  # {visible(step.reason)}" for step in steps))
+
+
+def verify_steps(fleet: Fleet, found: FleetVerification) -> Iterator[NextStep]:
+    """Yield what shows why services are not proved, the worst first, and what goes on with them."""
+    services = {service.name: service for service in fleet.services}
+    open_ = [one for one in found.services if one.verdict is not Verdict.MATCH]
+    for one in sorted(open_, key=lambda one: one.verdict is not Verdict.MISMATCH)[:MOST_STEPS]:
+        options = options_of(services[one.service])
+        if one.action is VerifyAction.NONE:
+            yield NextStep(f"migverify config{options_of(services[one.service], store=False)}", one.service)
+        elif one.verdict is Verdict.MISMATCH:
+            yield NextStep(f"migverify tables diff {one.run}{options}", f"{one.service}: the rows that differ")
+        elif one.run:
+            yield NextStep(f"migverify report {one.run}{options}", f"{one.service}: why it is not proved")
+    if open_:
+        yield NextStep(f"migverify fleet verify --fleet {shlex.quote(str(fleet.path))}",
+                       "goes on with what is not proved, when what is named is mended")  # fmt: skip
 
 
 def verify_document(fleet: Fleet, found: FleetVerification) -> VerifyDocument:

@@ -41,13 +41,13 @@ _HEADS = {
 }  # fmt: skip
 _ON_PAGE = (FleetPart.RULES, FleetPart.DECISION, FleetPart.SCHEMA, FleetPart.PEOPLE)
 _SERVICES = (
-    TableColumn("State"), TableColumn("Service"), TableColumn("Wave"), TableColumn("Why", shown=_PAGE),
+    TableColumn("State"), TableColumn("Service"), TableColumn("Why", shown=_PAGE), TableColumn("Wave"),
     *(TableColumn(head, shown=_PAGE if part in _ON_PAGE else Audience.BOTH) for part, head in _HEADS.items()),
     TableColumn("Cutover takes"),
 )  # fmt: skip
 _WAVES = (
     TableColumn("State"), TableColumn("Wave"), TableColumn("Window"), TableColumn("Ready"), TableColumn("Takes, p50"),
-    TableColumn("p90"), TableColumn("Finding"),
+    TableColumn("p90"), TableColumn("Finding", shown=_PAGE),
 )  # fmt: skip
 _TONES = (("mismatch", "NOT READY"), ("inconclusive", "NOT KNOWN"), ("match", "READY"), ("none", "CUT OVER"))
 _NAMED = 10
@@ -55,22 +55,22 @@ _NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """A fleet at a moment. ``views`` are the services that are shown, ``waves`` those of them."""
+    """A fleet at a moment. ``views`` are the services that are shown, ``waves`` those of them.
+
+    A wave counts as a whole, also where some of its services alone are shown.
+    """
 
     fleet: Fleet
     now: float
     views: tuple[ServiceView, ...]
     waves: tuple[WaveForecast, ...]
     forecasts: dict[str, RunbookForecast]
-    is_whole: bool = True
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the services that are not cut over, and of the waves where all services are shown."""
+        """The worst of the services that are not cut over, and of the waves."""
         left = [view for view in self.views if view.state.standing is not ServiceStanding.CUT_OVER]
-        found = [view.state.standing.verdict for view in left]
-        if self.is_whole:
-            found += [_verdict_of(wave) for wave in self.waves]
+        found = [*(view.state.standing.verdict for view in left), *(wave.verdict for wave in self.waves)]
         return Verdict.worst(found) if found else Verdict.MATCH
 
     def of(self, standing: ServiceStanding, *, tonight: bool = False) -> list[str]:
@@ -85,11 +85,11 @@ def read_state(fleet: Fleet, now: float, wanted: Callable[[FleetService], bool] 
     """Read a fleet; forecasts rest on all services, also where some alone are shown."""
     views = read_fleet(fleet, now=now)
     forecasts = runbook_forecasts(views)
-    waves = wave_forecasts(fleet.waves, views, forecasts)
+    waves = wave_forecasts(fleet.waves, views, forecasts, now)
     shown = tuple(view for view in views if wanted is None or wanted(view.service))
     names = {view.wave.name for view in shown}
     kept = tuple(wave for wave in waves if wave.wave.name in names)
-    return FleetState(fleet, now, shown, kept, forecasts, len(shown) == len(views))
+    return FleetState(fleet, now, shown, kept, forecasts)
 
 
 def document_of(state: FleetState) -> FleetDocument:
@@ -123,7 +123,9 @@ def _tonight(state: FleetState) -> str:
     due = [view for view in state.views if view.is_tonight(state.now)
            and view.state.standing is not ServiceStanding.CUT_OVER]  # fmt: skip
     if not due:
-        return "No window opens within a day."
+        over = sum(view.cutover_is_over(state.now) for view in state.views)
+        late = f"; the window of {amount(over, 'service')} is over" if over else ""
+        return f"No window opens within a day{late}."
     ready = state.of(ServiceStanding.READY, tonight=True)
     return f"Provably ready tonight: {_names(ready)} ({len(ready):,} of {amount(len(due), 'service')})."
 
@@ -169,14 +171,16 @@ def _row(view: ServiceView, state: FleetState) -> Row:
     has_reasons = standing in (ServiceStanding.NOT_READY, ServiceStanding.NOT_KNOWN)
     opens = datetime.fromtimestamp(view.cutover_at, UTC)
     day = str(view.service.date or view.wave.window.start.date())
+    is_over = view.cutover_is_over(state.now)
     takes = "not known" if forecast is None or forecast.p90 is None else (
         f"{duration(forecast.p50)}, p90 {duration(forecast.p90)}")  # fmt: skip
     return (
         TableCell(standing.value, _tone(standing), badge=True),
         TableCell(view.service.name, link=_anchor(view) if has_reasons else "",
                   notes=(view.service.owner, *(("tonight",) if view.is_tonight(state.now) else ()))),
-        TableCell(view.wave.name, notes=(f"{day}, opens {opens:%H:%M} UTC",)),
         scrub(view.state.sentence),
+        TableCell(view.wave.name, "mismatch" if is_over else "",
+                  notes=(f"{day}, window is over" if is_over else f"{day}, opens {opens:%H:%M} UTC",)),
         *(_cell(view.state.part(part), view) for part in _HEADS),
         takes,
     )  # fmt: skip
@@ -220,20 +224,17 @@ def _reasons(view: ServiceView) -> Section:
     )  # fmt: skip
 
 
-def _verdict_of(wave: WaveForecast) -> Verdict:
-    return Verdict.INCONCLUSIVE if wave.fits is None else Verdict.MATCH if wave.fits else Verdict.MISMATCH
-
-
 _WAVE_WORDS = {Verdict.MATCH: "FITS", Verdict.MISMATCH: "TOO LONG", Verdict.INCONCLUSIVE: "NOT KNOWN"}
 
 
 def _wave_row(wave: WaveForecast, state: FleetState) -> Row:
-    verdict, window = _verdict_of(wave), wave.wave.window
+    verdict, window = wave.verdict, wave.wave.window
+    word = "OVER" if wave.is_over else _WAVE_WORDS[verdict]
     mine = [view.state.standing for view in state.views if view.wave.name == wave.wave.name]
     left = [one for one in mine if one is not ServiceStanding.CUT_OVER]
     takes = ["not known" if value is None else duration(value) for value in (wave.p50, wave.p90)]
     return (
-        TableCell(_WAVE_WORDS[verdict], tone_of(verdict), badge=True), wave.wave.name,
+        TableCell(word, tone_of(verdict), badge=True), wave.wave.name,
         TableCell(utc(window.opens), notes=(f"{duration(window.duration)}, {wave.wave.parallel} at a time",)),
         f"{left.count(ServiceStanding.READY)} of {len(left)}", *takes, wave.finding,
     )  # fmt: skip
@@ -243,18 +244,18 @@ def _cases(state: FleetState) -> Iterator[JUnitCase]:
     for view in state.views:
         lines = tuple(scrub(f"{one.part.value}: {one.text}") for one in view.state.reasons)
         yield JUnitCase("fleet", view.service.name, view.state.standing.verdict, lines)
-    for wave in state.waves if state.is_whole else ():
-        yield JUnitCase("wave", wave.wave.name, _verdict_of(wave), (wave.finding,) if wave.finding else ())
+    for wave in state.waves:
+        yield JUnitCase("wave", wave.wave.name, wave.verdict, (wave.finding,) if wave.finding else ())
 
 
 def _steps(state: FleetState) -> Iterator[NextStep]:
-    """Yield the commands that help the most urgent services."""
+    """Yield the first command that helps each service that is not ready, the most urgent ones first."""
     seen: dict[str, str] = {}
     for view in sorted(state.views, key=lambda view: _urgency(view, state.now)):
-        for one in view.state.reasons[:1]:
-            if one.remedy.startswith("migverify "):
-                seen.setdefault(scrub(one.remedy), f"{view.service.name}: {one.part.value}")
-    yield from (NextStep(command, words) for command, words in list(seen.items())[:3])
+        commands = (one for one in view.state.reasons if one.remedy.startswith("migverify "))
+        if (first := next(commands, None)) is not None:
+            seen.setdefault(scrub(first.remedy), f"{view.service.name}: {first.part.value}")
+    yield from (NextStep(command, words) for command, words in list(seen.items())[:_NAMED])
 
 
 def fleet_metrics(state: FleetState) -> Iterator[Metric]:
@@ -273,6 +274,8 @@ def fleet_metrics(state: FleetState) -> Iterator[Metric]:
     ])  # fmt: skip
     yield Metric("migverify_fleet_service_opens_timestamp_seconds", "When the window of the service opens.",
                  [(labels, number(view.cutover_at)) for labels, view in named])  # fmt: skip
+    yield Metric("migverify_fleet_service_closes_timestamp_seconds", "When the window of the service closes.",
+                 [(labels, number(view.wave.window.closes)) for labels, view in named])  # fmt: skip
     yield Metric("migverify_fleet_part_ready", "1 where the part of the service is proved, 0 where it is not.", [
         ({**labels, "part": part.part.value, "required": str(part.required).lower()},
          number(float(part.standing is ServiceStanding.READY)))
@@ -290,7 +293,8 @@ def fleet_metrics(state: FleetState) -> Iterator[Metric]:
         for labels, view in named for share, name in (("0.5", "p50"), ("0.9", "p90"))
     ])  # fmt: skip
     yield Metric("migverify_fleet_wave_fits", "1 where the cutovers of a wave fit into its window; NaN: not known.", [
-        ({"wave": wave.wave.name}, number(None if wave.fits is None else float(wave.fits))) for wave in state.waves
+        ({"wave": wave.wave.name}, number(None if wave.fits is None else float(wave.fits)))
+        for wave in state.waves if not wave.is_over
     ])  # fmt: skip
 
 

@@ -28,7 +28,7 @@ _DAY = timedelta(days=1)
 
 def _name(text: str) -> str:
     if not SHARD.fullmatch(text):
-        raise ValueError("this holds letters, digits, _ and -")
+        raise ValueError("this holds letters, digits, _ and - alone, and letters are a-z and A-Z")
     return text
 
 
@@ -104,7 +104,7 @@ class WaveWindow(Strict):
 class FleetWave(Strict):
     """Services that cut over in one window."""
 
-    name: Name = Field(description="Its name.")
+    name: Name = Field(description="Its name: letters (`a-z`, `A-Z`), digits, `_` and `-`.")
     window: WaveWindow = Field(description="When.")
     parallel: int = Field(default=1, ge=1, le=1000, description="How many cutovers may run at the same time.")
 
@@ -127,7 +127,7 @@ class ServiceRunbook(Strict):
 class FleetService(Strict):
     """One service."""
 
-    name: Name = Field(description="Its name.")
+    name: Name = Field(description="Its name: letters (`a-z`, `A-Z`), digits, `_` and `-`.")
     owner: str = Field(min_length=1, description="Who answers for it.")
     wave: str = Field(min_length=1, description="The wave in which it cuts over.")
     date: Day | None = Field(default=None, description="The day of its cutover; default: the first of its wave.")

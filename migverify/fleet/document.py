@@ -97,6 +97,7 @@ class WaveDocument(Strict):
     p50_seconds: float | None = Field(description="Half of the nights take no longer; null: not known.")
     p90_seconds: float | None = Field(description="Nine of ten take no longer; null: not known.")
     fits: bool | None = Field(description="Whether the p90 fits into the window; null: not known.")
+    over: bool = Field(description="Whether its window has closed, and services of it are not cut over.")
     finding: str = Field(description="What is wrong with the wave; empty: nothing.")
 
 
@@ -107,7 +108,9 @@ class FleetDocument(Strict):
     kind: Literal["fleet"] = Field(description="`fleet`.")
     fleet: str = Field(description="The file.")
     at: float = Field(description="When it was read, Unix seconds.")
-    verdict: Literal["MATCH", "MISMATCH", "INCONCLUSIVE"] = Field(description="Of all services that are shown.")
+    verdict: Literal["MATCH", "MISMATCH", "INCONCLUSIVE"] = Field(
+        description="Of the services that are shown, and of their waves."
+    )
     exit_code: int = Field(description="0, 1 or 3.")
     ready_tonight: Many[str] = Field(description="Services of tonight that are proved to be ready.")
     services: Many[ServiceDocument] = Field(description="The services, in the order of the file.")
@@ -193,5 +196,5 @@ def wave_documents(waves: Iterable[WaveForecast], views: Sequence[ServiceView]) 
         yield WaveDocument(
             wave=one.wave.name, opens=window.opens, closes=window.closes, parallel=one.wave.parallel,
             services=len(left), ready=sum(view.state.standing is ServiceStanding.READY for view in left),
-            p50_seconds=one.p50, p90_seconds=one.p90, fits=one.fits, finding=one.finding,
+            p50_seconds=one.p50, p90_seconds=one.p90, fits=one.fits, over=one.is_over, finding=one.finding,
         )  # fmt: skip

@@ -12,11 +12,14 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from migverify.decision.decide import age_text
 from migverify.errors import MigverifyError
 from migverify.fleet.definition import FleetWave
 from migverify.fleet.model import ServiceStanding
 from migverify.fleet.read import ServiceView
 from migverify.fleet.read_journals import ServiceJournals
+from migverify.model import Verdict
+from migverify.report.figures import amount
 from migverify.report.figures import duration as duration_text
 from migverify.runbook.definition.forecast import ENOUGH_DRILLS, duration_of, quantile
 from migverify.runbook.definition.plan import applies
@@ -44,13 +47,24 @@ class RunbookForecast:
 
 @dataclass(frozen=True, slots=True)
 class WaveForecast:
-    """How long the cutovers of a wave take together; ``finding``: what is wrong, empty: nothing."""
+    """How long the cutovers of a wave take together; ``finding``: what is wrong, empty: nothing.
+
+    ``fits`` None: not known. ``is_over``: its window has closed, and services of it are not cut over.
+    """
 
     wave: FleetWave
     p50: float | None
     p90: float | None
     fits: bool | None
     finding: str = ""
+    is_over: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """MATCH where the cutovers fit into a window that is not over."""
+        if self.is_over or self.fits is False:
+            return Verdict.MISMATCH
+        return Verdict.INCONCLUSIVE if self.fits is None else Verdict.MATCH
 
 
 def runbook_forecasts(views: Sequence[ServiceView]) -> dict[str, RunbookForecast]:
@@ -112,35 +126,50 @@ def _forecast(journals: ServiceJournals, pool: Mapping[str, list[float]]) -> Run
 
 
 def wave_forecasts(
-    waves: Sequence[FleetWave], views: Sequence[ServiceView], forecasts: Mapping[str, RunbookForecast]
+    waves: Sequence[FleetWave], views: Sequence[ServiceView], forecasts: Mapping[str, RunbookForecast], now: float
 ) -> list[WaveForecast]:
     """Return whether the services of each wave that are not cut over fit into its window, in the order of the waves."""
-    return [_wave(wave, [view for view in views if view.wave.name == wave.name], forecasts) for wave in waves]
+    return [_wave(wave, [view for view in views if view.wave.name == wave.name], forecasts, now) for wave in waves]
 
 
-def _wave(wave: FleetWave, views: Sequence[ServiceView], forecasts: Mapping[str, RunbookForecast]) -> WaveForecast:
+def _wave(
+    wave: FleetWave, views: Sequence[ServiceView], forecasts: Mapping[str, RunbookForecast], now: float
+) -> WaveForecast:
     left = [view.service.name for view in views if view.state.standing is not ServiceStanding.CUT_OVER]
     if not left:
         return WaveForecast(wave, 0.0, 0.0, True)
-    unknown = [name for name in left if not (known := forecasts.get(name)) or known.p90 is None]
-    if unknown:
-        names = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED:,} more" if unknown[_NAMED:] else "")
-        return WaveForecast(wave, None, None, None, f"it is not known how long the cutover of {names} takes")
+    known = [name for name in left if (found := forecasts.get(name)) is not None and found.p90 is not None]
+    samples = {name: forecasts[name].samples for name in known}
     draw = random.Random(SEED)
-    sums = [makespan([draw.choice(forecasts[name].samples) for name in left], wave.parallel) for _ in range(SAMPLES)]
+    sums = [makespan([draw.choice(samples[name]) for name in known], wave.parallel) for _ in range(SAMPLES)]
     p50, p90 = quantile(sums, 0.5), quantile(sums, 0.9)
     fits = p90 <= wave.window.duration
+    findings = [] if fits else [_too_long(wave, len(known), p50, p90)]
+    if unknown := [name for name in left if name not in samples]:
+        names = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED:,} more" if unknown[_NAMED:] else "")
+        findings.append(f"it is not known how long the cutover of {names} takes")
+    if is_over := now >= wave.window.closes:
+        ago = age_text(now - wave.window.closes)
+        findings.insert(0, f"its window closed {ago} ago, and {amount(len(left), 'service')} of it "
+                           f"{'is' if len(left) == 1 else 'are'} not cut over")  # fmt: skip
+    finding = "; ".join(findings)
+    if unknown:  # those that are known are too long already, or nothing can be said
+        return WaveForecast(wave, None, None, None if fits else False, finding, is_over)
+    return WaveForecast(wave, p50, p90, fits, finding, is_over)
+
+
+def _too_long(wave: FleetWave, count: int, p50: float, p90: float) -> str:
     how = "one after the other" if wave.parallel == 1 else f"{wave.parallel} at a time"
-    finding = "" if fits else (
-        f"{len(left):,} cutovers, {how}, take {duration_text(p90)} at p90 ({duration_text(p50)} at p50), and the window"
+    cutovers = "1 cutover takes" if count == 1 else f"{count:,} cutovers, {how}, take"
+    return (
+        f"{cutovers} {duration_text(p90)} at p90 ({duration_text(p50)} at p50), and the window"
         f" has {duration_text(wave.window.duration)}"
-    )  # fmt: skip
-    return WaveForecast(wave, p50, p90, fits, finding)
+    )
 
 
 def makespan(durations: Sequence[float], parallel: int) -> float:
     """Return when all are over, where the next one begins as soon as fewer than ``parallel`` run."""
-    ends = [0.0] * min(parallel, max(1, len(durations)))
+    ends = [0.0] * max(1, min(parallel, len(durations)))
     for seconds in durations:
         heapq.heapreplace(ends, ends[0] + seconds)
     return max(ends)

@@ -68,7 +68,7 @@ def judge(evidence: ServiceEvidence, rules: ServiceRules | None = None) -> Servi
         run, _ = evidence.cut_over
         return ServiceState(evidence.service, ServiceStanding.CUT_OVER, parts, (), f"The cutover is done (run {run}).")
     standing = _whole(parts, rules, counted)
-    sentence = _ready(evidence) if standing is ServiceStanding.READY else _sentence(counted)
+    sentence = _ready(evidence) if standing is ServiceStanding.READY else _sentence(counted, rules)
     return ServiceState(evidence.service, standing, parts, tuple(counted), sentence)
 
 
@@ -94,18 +94,22 @@ def whole_read_words(read: WholeRead, now: float) -> str:
     return "whole read of unknown age" if read.at is None else f"whole read {age_text(now - read.at)} old"
 
 
-def _sentence(reasons: list[ServiceReason]) -> str:
+def _sentence(reasons: list[ServiceReason], rules: ServiceRules) -> str:
     first = reasons[0] if reasons else ServiceReason(FleetPart.PROOF, DOUBT, "nothing is proved")
     more = f" (and {len(reasons) - 1:,} more)" if len(reasons) > 1 else ""
-    return f"{first.part.value.capitalize()}: {first.text}{more}."
+    is_extra = first.kind is HARM and first.part not in rules.required
+    why = "; this part is not required, and what it shows to be wrong counts" if is_extra else ""
+    return f"{first.part.value.capitalize()}: {first.text}{why}{more}."
 
 
 def _part(part: FleetPart, evidence: ServiceEvidence, rules: ServiceRules) -> PartState:
     found = _PartFinding("not known")
     if part in evidence.unread:
-        found.doubt(evidence.unread[part])
+        found.doubt(evidence.unread[part], evidence.unread_remedies.get(part, ""))
     else:
         found = _JUDGES[part](evidence, rules)
+    if part is FleetPart.PEOPLE:
+        _note_end_of_window(found, evidence)
     kinds = {kind for kind, _, _ in found.reasons}
     standing = (
         ServiceStanding.NOT_READY if HARM in kinds
@@ -335,12 +339,15 @@ def _drills(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     # Where the decision is required as a part of its own, what is against it is said there.
     is_open = evidence.decision is not None and evidence.decision.standing is not Standing.GO
     is_said = is_open and FleetPart.DECISION in rules.required
+    # A runbook that is named for its forecast alone: a drill that nobody held shows nothing to be wrong.
+    is_held = bool(drills.done or drills.readiness.not_counted)
+    counts = is_held or FleetPart.DRILLS in rules.required
     for one in bad:
         if one.id == "decision" and is_said:
             continue
         why = one.reasons[0] if one.reasons else one.found
-        note = found.harm if one.state == MISSING else found.doubt
-        note(f"{one.id}: {why}", one.do)
+        note = found.harm if one.state == MISSING and counts else found.doubt
+        note(why if one.id == FleetPart.DRILLS else f"{one.id}: {why}", one.do)
     if not drills.readiness.ready and not bad:
         found.doubt("the runbook is not ready, and names no reason")
     return found
@@ -365,6 +372,14 @@ def _people(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
         who = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         found.harm(f"not on call: {who}", "Name them, or whoever steps in, under on_call in the fleet file.")
     return found
+
+
+def _note_end_of_window(found: _PartFinding, evidence: ServiceEvidence) -> None:
+    """Note that the night is over: whoever was on call, and whatever was proved, was so for it."""
+    over = evidence.now - evidence.closes
+    if over >= 0:
+        found.harm(f"the window of its wave closed {age_text(over)} ago, and it is not cut over",
+                   "Give the wave another window, or the service another wave, in the fleet file.")  # fmt: skip
 
 
 _JUDGES: dict[FleetPart, Callable[[ServiceEvidence, ServiceRules], _PartFinding]] = {

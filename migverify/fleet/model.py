@@ -178,15 +178,16 @@ class PeopleEvidence:
 
 @dataclass(frozen=True, slots=True)
 class ServiceEvidence:
-    """All that is known of a service. ``unread`` says per part why it could not be read.
+    """All that is known of a service. ``unread`` says why a part could not be read, ``unread_remedies`` what to do.
 
     ``verifications`` are the newest first, back to the newest full proof. ``cut_over``: the live run that completed,
-    and when.
+    and when. ``closes``: when the window of its wave closes, Unix seconds.
     """
 
     service: str
     now: float
     unread: Mapping[FleetPart, str] = field(default_factory=dict)
+    unread_remedies: Mapping[FleetPart, str] = field(default_factory=dict)
     verifications: tuple[VerifyEvidence, ...] = ()
     watch: WatchEvidence | None = None
     rules: AnswersEvidence | None = None
@@ -197,6 +198,7 @@ class ServiceEvidence:
     people: PeopleEvidence | None = None
     cut_over: tuple[str, float] | None = None
     options: str = ""
+    closes: float = float("inf")
 
 
 @dataclass(frozen=True, slots=True)

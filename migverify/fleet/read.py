@@ -19,7 +19,7 @@ from migverify.decision.model import Decision
 from migverify.errors import MigverifyError
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.judge import judge
-from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceState
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceStanding, ServiceState
 from migverify.fleet.read_journals import (
     FleetRooms,
     ServiceJournals,
@@ -60,6 +60,10 @@ class ServiceView:
         """When its window opens, Unix seconds."""
         return self.wave.window.opens
 
+    def cutover_is_over(self, now: float) -> bool:
+        """Whether its window has closed, and it is not cut over."""
+        return self.state.standing is not ServiceStanding.CUT_OVER and now >= self.wave.window.closes
+
     def is_tonight(self, now: float) -> bool:
         """Whether its window is open, or opens within a day."""
         return self.cutover_at - 86_400 <= now < self.wave.window.closes
@@ -97,14 +101,14 @@ class _FleetReader:
         known = config if isinstance(config, Config) else None
         part = _PartReader(service, self.now, {})
         journals = part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: self._journals(service, known))
-        found = ServiceEvidence(service.name, self.now, options=options_of(service))
+        found = ServiceEvidence(service.name, self.now, options=options_of(service), closes=wave.window.closes)
         if known is not None:
             found = self._from_store(service, known, found, part, is_alone=is_alone)
         else:
             for one in (*STORED, FleetPart.DRILLS):
                 part.unread[one] = config.message if isinstance(config, MigverifyError) else "no configuration"
         found = self._from_journals(service, known, found, part, journals)
-        found = replace(found, unread=dict(part.unread))
+        found = replace(found, unread=dict(part.unread), unread_remedies=_remedies(service, known))
         return ServiceView(service, wave, found, judge(found, self._rules(service)), journals, known)
 
     def _rules(self, service: FleetService) -> ServiceRules:
@@ -185,6 +189,18 @@ class _PartReader:
         return None
 
 
+def _remedies(service: FleetService, config: Config | None) -> dict[FleetPart, str]:
+    """Return the command that makes each part readable, or says in full why it is not."""
+    if config is None:
+        return dict.fromkeys((*STORED, FleetPart.DRILLS), f"migverify config{options_of(service, store=False)}")
+    remedies = dict.fromkeys(STORED, f"migverify tables verify{options_of(service)}")
+    if (book := service.runbook) is not None:
+        more = "".join(f" --set {shlex.quote(f'{name}={value}')}" for name, value in book.parameters.items())
+        checked = f"migverify runbook check {shlex.quote(book.path)} -e {shlex.quote(book.environment)}{more}"
+        remedies |= dict.fromkeys((FleetPart.DRILLS, FleetPart.PEOPLE), checked)
+    return remedies
+
+
 def _config(service: FleetService) -> Config | MigverifyError:
     try:
         return load_config(Path(service.config))
@@ -200,10 +216,10 @@ def _decision(reading: RunsReading, most_age: float) -> Decision | None:
     return read_decision(reading, most_age)
 
 
-def options_of(service: FleetService) -> str:
-    """Return the options by which a command means this service."""
-    store = "" if service.store is None else f" --store {shlex.quote(service.store)}"
-    return f" --config {shlex.quote(service.config)}{store}"
+def options_of(service: FleetService, *, store: bool = True) -> str:
+    """Return the options by which a command means this service; ``store`` False: without its store."""
+    own = "" if service.store is None or not store else f" --store {shlex.quote(service.store)}"
+    return f" --config {shlex.quote(service.config)}{own}"
 
 
 def read_fleet(

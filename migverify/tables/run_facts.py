@@ -44,6 +44,8 @@ def newer_differences(
             continue
         if run.facts.get("watch") or run.facts.get("repairs") or (run.finished or run.started) <= moment:
             continue
+        if run.finished is not None and run.verdict is Verdict.MATCH:
+            continue  # it has no table that differs, and need not be read
         if store.verdict_counts(run.run_id).get(Verdict.MISMATCH, 0):
             results = store.table_results(run.run_id)
             yield run, frozenset(result.pair for result in results if result.verdict is Verdict.MISMATCH)

@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -19,6 +20,7 @@ from migverify.cli.main import run
 from migverify.fleet.board import fleet_report, read_state
 from migverify.fleet.definition import load_fleet
 from migverify.fleet.live import BoardServer, make_pages
+from migverify.fleet.model import FleetPart
 from migverify.model import Verdict
 from migverify.report.render import Format, render
 from migverify_lab.fleet import MadeFleet
@@ -51,6 +53,39 @@ def test_status_says_who_is_ready_and_why_the_other_is_not(
     assert users["reasons"][0]["remedy"].startswith(f"migverify tables diff {differs} --config ")
 
 
+def test_status_names_a_next_step_for_each_service_that_is_not_ready(
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ready.close()
+    (ready.folder / "orders" / "runs.db").unlink()
+    ready.services["users"].config.write_text("source: [")
+    ready.write()
+    assert run(["fleet", "status", "--json"]) == 3
+    steps = [one["command"] for one in json.loads(capsys.readouterr().out)["next_steps"]]
+    assert steps == ["migverify tables verify --config orders/migverify.yaml",
+                     "migverify config --config users/migverify.yaml"]  # fmt: skip
+    assert run(["fleet", "status"]) == 3
+    assert f"  {steps[0]}  # orders: proof" in capsys.readouterr().out
+
+
+def test_a_wave_counts_whichever_of_its_services_are_shown(ready: MadeFleet) -> None:
+    ready.write(waves=[{"name": "first", "window": {"start": "2200-01-01T22:00", "duration": "1ms"}}])
+    assert {run(["fleet", "status", *chosen]) for chosen in ([], ["-s", "orders"], ["-w", "first"])} == {1}
+
+
+def test_the_age_of_a_difference_is_that_of_its_run_and_the_metric_that_of_the_proof(ready: MadeFleet) -> None:
+    ready.verify("users", ["users.t1"])
+    later = time.time() + 3_600
+    state = read_state(load_fleet(ready.write()), later)
+    users = state.views[1]
+    proof = users.evidence.verifications[-1]
+    assert users.state.part(FleetPart.PROOF).age == later - (users.evidence.verifications[0].ended or 0)
+    ages = next(one for one in fleet_report(state).metrics if one.name == "migverify_fleet_proof_age_seconds")
+    assert float({labels["service"]: value for labels, value in ages.samples}["users"]) == pytest.approx(
+        later - (proof.proved_at or 0), abs=1
+    )
+
+
 def test_the_page_holds_everything_and_names_are_text(ready: MadeFleet, tmp_path: Path) -> None:
     ready.rules("users", Verdict.MISMATCH, money={HOSTILE: "3.50"})
     entries = [ready.entry("orders", owner=HOSTILE, on_call=[HOSTILE, "alice"]), ready.entry("users")]
@@ -79,6 +114,9 @@ def test_every_form_of_the_board_is_made(fleet: MadeFleet, tmp_path: Path) -> No
     assert run(["fleet", "board"]) == 2
     assert run(["fleet", "board", "-o", str(tmp_path / "x.html"), "--listen", "127.0.0.1:0"]) == 2
     assert run(["fleet", "board", "--listen", "nowhere"]) == 2
+    assert run(["fleet", "board", "-o", str(tmp_path / "x.pdf")]) == 2
+    assert not (tmp_path / "x.pdf").exists()
+    assert run(["fleet", "board", "-o", str(tmp_path / "x.txt")]) == 1
 
 
 @contextmanager

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.fleet.board import read_state
+from migverify.fleet.board import fleet_report, read_state
 from migverify.fleet.definition import load_fleet
 from migverify.fleet.forecast import makespan, runbook_forecasts
+from migverify.fleet.model import ServiceStanding
 from migverify.fleet.read import read_fleet
 from migverify.model import Verdict
 from migverify.runbook.definition.forecast import Estimate, Progress, duration_of, forecast
@@ -59,6 +62,39 @@ def test_a_wave_that_does_not_fit_into_its_window_is_a_finding(fleet: MadeFleet,
         assert state.verdict is Verdict.MISMATCH
     one = read_state(load_fleet(fleet.folder / "fleet.yaml"), 0.0, lambda service: service.name == "users")
     assert one.waves[0].fits is fits, "all services of the wave count, whichever are shown"
+
+
+def test_cutovers_that_do_not_fit_are_too_many_whatever_the_unknown_ones_take(fleet: MadeFleet) -> None:
+    for name in fleet.services:
+        fleet.all_fine(name)
+    took = runbook_forecasts(read_fleet(load_fleet(fleet.write())))["users"].p90 or 0.0
+    fleet.add("bills")
+    entries = [fleet.entry("orders"), fleet.entry("users"), {**fleet.entry("bills"), "runbook": None}]
+    for share, fits in ((1.5, False), (2.5, None)):
+        window = {"start": "2030-01-01T00:00", "duration": f"{took * share:.0f}s"}
+        fleet.write(waves=[{"name": "first", "window": window}], services=entries)
+        (wave,) = read_state(load_fleet(fleet.folder / "fleet.yaml"), 0.0).waves
+        assert (wave.fits, wave.p90) == (fits, None)
+        assert ("2 cutovers, one after the other, take" in wave.finding) is (fits is False)
+        assert wave.finding.endswith("it is not known how long the cutover of bills takes")
+
+
+def test_a_window_that_is_over_is_a_finding_of_its_wave_and_of_its_services(ready: MadeFleet) -> None:
+    ready.drill("users", 1, live=True)
+    path = ready.write(waves=[{"name": "first", "window": {"start": "2020-01-01T22:00", "duration": "4h"}}])
+    state = read_state(load_fleet(path), time.time())
+    (wave,) = state.waves
+    assert (wave.is_over, wave.verdict, state.verdict) == (True, Verdict.MISMATCH, Verdict.MISMATCH)
+    assert "and 1 service of it is not cut over" in wave.finding
+    orders, users = state.views
+    assert (orders.state.standing, users.state.standing) == (ServiceStanding.NOT_READY, ServiceStanding.CUT_OVER)
+    report = fleet_report(state)
+    assert report.headline.startswith("No window opens within a day; the window of 1 service is over.")
+    metrics = {metric.name: metric for metric in report.metrics}
+    assert not list(metrics["migverify_fleet_wave_fits"].samples)
+    ready.drill("orders", 1, live=True)
+    state = read_state(load_fleet(path), time.time())
+    assert (state.waves[0].is_over, state.verdict) == (False, Verdict.MATCH)
 
 
 def test_what_is_prepared_for_samples_is_what_a_forecast_says(fleet: MadeFleet) -> None:

@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.cli.fleet_view import summary_lines, verify_steps
 from migverify.cli.main import run
 from migverify.errors import ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, demand_of, next_to_begin
 from migverify.fleet.definition import load_fleet
 from migverify.fleet.model import ServiceEvidence, VerifyEvidence, WholeRead
 from migverify.fleet.read import read_fleet
-from migverify.fleet.verify import FleetVerifier, verify_lock
+from migverify.fleet.verify import FleetVerification, FleetVerifier, VerifiedService, verify_lock
 from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, plan_verifications
 from migverify.model import Verdict
 from migverify_lab.fleet import MadeFleet
@@ -236,3 +237,24 @@ def test_two_do_not_verify_one_fleet_at_the_same_time(fleet: MadeFleet) -> None:
         pass
     with verify_lock(loaded, 0.2):
         pass
+
+
+def test_what_is_not_proved_has_a_next_step_and_the_summary_counts_it(fleet: MadeFleet) -> None:
+    loaded = load_fleet(fleet.write())
+    match = VerifiedService("orders", VerifyAction.WHOLE, Verdict.MATCH, "r1", "3 tables")
+    differs = VerifiedService("users", VerifyAction.WHOLE, Verdict.MISMATCH, "r2", "1 table differs")
+    config = f"--config {fleet.services['users'].config}"
+    again = f"migverify fleet verify --fleet {fleet.folder / 'fleet.yaml'}"
+    for services, summary, commands in (
+        ((match,), "MATCH: 1 service", []),
+        ((match, differs), "MISMATCH: 1 of 2 services", [f"migverify tables diff r2 {config}", again]),
+        ((replace(differs, verdict=Verdict.INCONCLUSIVE),), "INCONCLUSIVE: 1 service",
+         [f"migverify report r2 {config}", again]),
+        ((replace(differs, verdict=Verdict.INCONCLUSIVE, action=VerifyAction.NONE, run=""),), "INCONCLUSIVE: 1 service",
+         [f"migverify config {config}", again]),
+    ):  # fmt: skip
+        found = FleetVerification(services)
+        steps = tuple(verify_steps(loaded, found))
+        assert [step.command for step in steps] == commands
+        lines = list(summary_lines(found, steps))
+        assert (lines[0], len(lines)) == (summary, 1 if not commands else 3 + len(commands))

@@ -81,6 +81,8 @@ HARMS: list[tuple[str, dict[str, Any], str]] = [
      "Ids: orders.id: 3 days"),
     ("ids that ended", {"ids": replace(ANSWERS, days_left=-1.0)}, "has ended"),
     ("drills", {"drills": bad_condition(MISSING)}, "Drills: clean: d3 was not clean"),
+    ("a window that is over", {"closes": NOW - 8 * 86_400},
+     "People: the window of its wave closed 8 days ago, and it is not cut over"),
     ("nobody", {"people": PeopleEvidence((), {"dba": ("bob",)})}, "People: nobody is on call"),
     ("somebody missing", {"people": PeopleEvidence(("bob",), {"coordinator": ("alice", "erin"), "dba": ("bob",)})},
      "not on call: alice (coordinator)"),
@@ -96,6 +98,20 @@ def test_proved_harm_is_not_ready_also_of_a_part_that_is_not_required(
     assert words in found.sentence
     for required in (frozenset({FleetPart.IDS}), frozenset({FleetPart.PROOF})):
         assert judge(whole(**changes), ServiceRules(required)).standing is ServiceStanding.NOT_READY
+
+
+def test_a_drill_that_nobody_held_is_no_harm_where_drills_are_not_required() -> None:
+    missing = Condition("drills", MISSING, "4 drills", "0 of 4 drills went through", (), "Hold one.")
+    none_held = DrillsEvidence(replace(READINESS, verdict=NOT_READY, conditions=(missing,), drills=()))
+    evidence = whole(drills=none_held, schema=ANSWERS)
+    assert judge(evidence, ServiceRules(frozenset({FleetPart.PROOF}))).standing is ServiceStanding.READY
+    required = judge(evidence)
+    assert required.standing is ServiceStanding.NOT_READY
+    assert required.sentence.startswith("Drills: 0 of 4 drills went through")
+    failed = replace(none_held, readiness=replace(none_held.readiness, not_counted=(("d1", "it failed"),)))
+    found = judge(whole(drills=failed), ServiceRules(frozenset({FleetPart.PROOF})))
+    assert found.standing is ServiceStanding.NOT_READY
+    assert "; this part is not required, and what it shows to be wrong counts" in found.sentence
 
 
 OLD = NOW - 8 * 86_400
