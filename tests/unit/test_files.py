@@ -10,6 +10,7 @@ import pytest
 from migverify.cli import schema, watching
 from migverify.cli.init import save
 from migverify.errors import StoreError
+from migverify.exposition import Metric, page
 from migverify.files import write_whole, written_whole
 from migverify.runbook.kinds import RunKind
 from migverify.runbook.record.heads import HEADS, runs_begun
@@ -27,18 +28,20 @@ def test_a_link_under_a_foreseeable_name_is_not_written_through(tmp_path: Path, 
     victim.write_text("mine")
     for name in (f".{path.name}.{os.getpid()}", f".{path.name}.half", f"{path.name}.part", path.name):
         (tmp_path / name).symlink_to(victim)
+    text = "text\n"
     if command == "metrics":
+        text = page([Metric("a", "", [])])
         with watching.metrics_page(None, path) as publish:
-            publish("text\n")
+            publish([Metric("a", "", [])])
     elif command == "definitions":
-        schema._write(path, "text\n")
+        schema._write(path, text)
     elif command == "configuration":
-        save(path, "text\n", force=True)
+        save(path, text, force=True)
     else:
-        write_whole(path, b"text\n")
+        write_whole(path, text.encode())
     assert victim.read_text() == "mine"
     assert not path.is_symlink()
-    assert path.read_text() == "text\n"
+    assert path.read_text() == text
 
 
 def test_a_file_that_is_not_written_to_its_end_is_not_there(tmp_path: Path) -> None:
