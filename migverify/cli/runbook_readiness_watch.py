@@ -40,7 +40,8 @@ __all__ = ["EPILOG", "readiness_watch"]
 
 EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --every 15m",
-    "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --times 1 --json   # every condition, once",
+    "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --no-announce      # every condition, once",
+    "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --times 1 --json   # by a scheduler of your own",
     "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --metrics-port 9107",
 )
 _LEAST = 1.0
@@ -60,6 +61,9 @@ def readiness_watch(
         Path | None,
         typer.Option("--log", metavar="FILE", help="What was announced; default: readiness/ in the folder of runs."),
     ] = None,
+    no_announce: Annotated[
+        bool, typer.Option("--no-announce", help="Evaluate once and show it; nothing is announced or written down.")
+    ] = False,
     without: Annotated[
         list[str] | None, typer.Option("--without", metavar="CONDITION", help="Do not ask this; may be given again.")
     ] = None,
@@ -94,7 +98,7 @@ def readiness_watch(
     from migverify.runbook.announce.sinks import open_sink
     from migverify.runbook.readiness.log import open_log
     from migverify.runbook.readiness.standing_reads import StandingLimits
-    from migverify.runbook.readiness.watch import ReadinessWatch
+    from migverify.runbook.readiness.watch import ReadinessStatus, ReadinessWatch
     from migverify.secrets import remember_environment
 
     remember_environment()
@@ -112,6 +116,11 @@ def readiness_watch(
     asked = _Questions(
         runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists(), options
     )
+    if no_announce:
+        # A watch may be going on, whose log is its own: people look at the conditions because of what it announced.
+        alone = ReadinessStatus(1, asked.evaluate(), (), 0, 0)
+        _print(alone, asked if as_json else None)
+        raise typer.Exit(int(_exit_code(alone, stopped=False)))
     stopped = threading.Event()
     with ExitStack() as stack:
         publish = stack.enter_context(metrics_page(metrics_port, metrics_file))
@@ -253,7 +262,7 @@ class _Questions:
         """What people type to see every condition, with what this watch was given; without a secret."""
         words = ["migverify", "runbook", "readiness", str(self.path), "--environment", self.environment]
         words += [word for name, value in self.given.items() for word in ("--set", f"{name}={value}")]
-        return scrub(hide_logins(shlex.join([*words, *self.options, "--watch", "--times", "1"])))
+        return scrub(hide_logins(shlex.join([*words, *self.options, "--watch", "--no-announce"])))
 
     def evaluate(self) -> ReadinessEvaluation:
         """Evaluate now; what cannot be read is a condition that is not known."""

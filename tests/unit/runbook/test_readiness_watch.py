@@ -435,9 +435,9 @@ def test_the_command_that_is_announced_repeats_what_the_watch_was_given(
         "runbook", "readiness", book, "--environment", "prod", "--set", "service=hunter2hunter2",
         "--without", "watch", "--without", "capacity", "--proof-age", "3d", "--watch-lag", "9m",
         "--for", "tables verify",
-        "--runs", "my runs", "--config", "cfg/migverify.yaml", "--watch", "--times", "1",
+        "--runs", "my runs", "--config", "cfg/migverify.yaml", "--watch",
     ]  # fmt: skip
-    assert run(given) == 1
+    assert run([*given, "--times", "1"]) == 1
     log = next(Path("my runs/readiness").glob("*.jsonl")).read_text()
     commands = {one["fields"]["command"] for line in log.splitlines() for one in json.loads(line).get("announced", ())}
     (command,) = commands
@@ -445,8 +445,28 @@ def test_the_command_that_is_announced_repeats_what_the_watch_was_given(
     words = shlex.split(command)
     assert words[0] == "migverify"
     assert [word for word in words[1:] if not word.startswith("service=")] == [
-        word for word in given if not word.startswith("service=")
+        word for word in (*given, "--no-announce") if not word.startswith("service=")
     ]
+
+
+def test_the_command_that_is_announced_works_beside_the_watch_and_announces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["runbook", "readiness", str(small(tmp_path)), "-e", "prod", "--watch"]
+    assert run([*command, "--times", "1"]) == 1
+    (log,) = Path("runs/readiness").glob("*.jsonl")
+    before, announced = log.read_bytes(), Path("announced").read_bytes()
+    capsys.readouterr()
+    with open_log(log):  # a watch goes on
+        assert run([*command, "--times", "1"]) == 2
+        assert run([*command, "--no-announce", "--json"]) == 1
+        shown = json.loads(capsys.readouterr().out)
+    assert (shown["verdict"], shown["changes"]) == ("not ready", [])
+    assert (log.read_bytes(), Path("announced").read_bytes()) == (before, announced)
+    log.unlink()
+    assert run([*command, "--no-announce"]) == 1
+    assert not log.exists()
 
 
 def refused_by_lint(text: str) -> str:
