@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from migverify.config import Config, comparison_digest
 from migverify.decision.model import basis_of
@@ -14,6 +13,7 @@ from migverify.guards.scope import CONFIGURATION
 from migverify.model import RunInfo, StoredKind
 from migverify.store.open import open_configured
 from migverify.store.results import ResultStore
+from migverify.tables.run_facts import endpoint_addresses
 
 RUNS_READ = 20_000
 """Runs of a store that are looked at: several hundred services may keep theirs in one."""
@@ -124,13 +124,4 @@ def run_addresses(run: RunInfo) -> dict[str, str]:
     basis = basis_of(run.facts)
     if basis is not None:
         return dict(basis.pair)
-    endpoints = run.facts.get("endpoints")
-    if not isinstance(endpoints, Mapping):
-        return {}
-    return {str(name): _address(facts) for name, facts in endpoints.items()}
-
-
-def _address(facts: Any) -> str:
-    if not isinstance(facts, Mapping):
-        return ""
-    return str(facts["address"]) if "address" in facts else f"{facts.get('host')}:{facts.get('port')}"
+    return endpoint_addresses(run)

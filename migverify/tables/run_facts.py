@@ -31,6 +31,20 @@ def planned_pairs(run: RunInfo) -> dict[str, Mapping[str, Any]]:
     return {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
 
 
+def endpoint_addresses(run: RunInfo) -> dict[str, str]:
+    """Return ``host:port`` of the endpoints that a run keeps, by name; none where it keeps none."""
+    endpoints = run.facts.get("endpoints")
+    if not isinstance(endpoints, Mapping):
+        return {}
+    return {str(name): _address(facts) for name, facts in endpoints.items()}
+
+
+def _address(facts: Any) -> str:
+    if not isinstance(facts, Mapping):
+        return ""
+    return str(facts["address"]) if "address" in facts else f"{facts.get('host')}:{facts.get('port')}"
+
+
 def newer_differences(
     store: ResultStore, runs: Iterable[RunInfo], digest: str, moment: float
 ) -> Iterator[tuple[RunInfo, frozenset[str]]]:

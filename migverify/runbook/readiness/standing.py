@@ -13,7 +13,7 @@ from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.model import Verdict
 from migverify.runbook.history.readiness import MISSING, NOT_ASKED, OK, UNKNOWN, Condition
 from migverify.runbook.model import Runbook
-from migverify.runbook.people import same_name
+from migverify.runbook.people import CLOCK_SKEW, same_name
 from migverify.tables.directions import SILENT_SECONDS, WatchView
 
 __all__ = [
@@ -233,14 +233,14 @@ def watch(view: WatchView | None, now: float, max_lag: float) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class LastProof:
-    """The newest verification of all tables: ``ended`` is Unix time.
+    """The newest verification of all tables: ``began`` is Unix time, and no table was read before.
 
     ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first.
     """
 
     run_id: str
     verdict: Verdict
-    ended: float
+    began: float
     differs: tuple[str, ...] = ()
 
 
@@ -249,7 +249,7 @@ def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
     do = "migverify tables verify, or `--since` the last one"
     if newest is None:
         return _condition("proof", ["no verification of all tables is in the store"], (), "none", do)
-    age, about = now - newest.ended, f"run {newest.run_id}"
+    age, about = now - newest.began, f"run {newest.run_id}"
     if newest.verdict is Verdict.MISMATCH:
         return _condition("proof", [f"{about} is MISMATCH"], (), about, do)
     if newest.verdict is not Verdict.MATCH:
@@ -257,6 +257,9 @@ def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
     if newest.differs:
         reasons = [f"tables differ in run {run}, which is newer than {about} read them whole" for run in newest.differs]
         return _condition("proof", reasons, (), about, "migverify tables verify")
+    if age < -CLOCK_SKEW:
+        text = f"{about} began {-age / DAY:.1f} days after now, by the clock of who ran it"
+        return _condition("proof", (), [text], about, "Set the clocks right, then migverify tables verify.")
     late = [f"{about} is {age / DAY:.1f} days old, and at most {max_age / DAY:g} count"] if age > max_age else []
     return _condition("proof", late, (), f"{about}, {age / DAY:.1f} days old", do)
 

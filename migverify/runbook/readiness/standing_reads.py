@@ -31,7 +31,15 @@ from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogP
 from migverify.secrets import resolve_password
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.tables.directions import WatchView, both_directions
-from migverify.tables.run_facts import carried_from, newer_differences, planned_pairs, position_of_run
+from migverify.tables.run_facts import (
+    ALL_TABLES,
+    CHOSEN,
+    carried_from,
+    endpoint_addresses,
+    newer_differences,
+    planned_pairs,
+    position_of_run,
+)
 from migverify.watch.ledger import ledger_folder
 from migverify.watch.ledger_read import read_positions
 
@@ -119,9 +127,9 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
     if run is None or run.finished is None:
         return None
     chain = carried_from(store, run)
-    ended = [one.finished for one in chain if one.finished is not None]
     differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
-    return LastProof(run.run_id, run.verdict, min(ended), differs)
+    # A run that was resumed may have read a table long before its end.
+    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs)
 
 
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:
@@ -159,21 +167,17 @@ def _began(store: ResultStore, run_id: str) -> float:
 
 
 def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:
-    digest = comparison_digest(config)
-    runs = [
-        run for run in store.runs(RUNS_SEARCHED)
-        if run.kind is StoredKind.TABLES and run.plan_hash == digest and run.finished is not None
-        and not run.facts.get("watch") and not run.facts.get("repairs")
-    ]  # fmt: skip
-    pairs = {run.run_id: _pairs(store, run) for run in runs}
-    most = max(map(len, pairs.values()), default=0)
-    return next((run for run in runs if len(pairs[run.run_id]) == most), None)
-
-
-def _pairs(store: ResultStore, run: RunInfo) -> frozenset[str]:
-    """Return the table pairs that a run proves, those that it carried over included."""
-    plans = (store.load_run(one.run_id).plan for one in carried_from(store, run))
-    return frozenset(str(entry["id"]) for plan in plans for entry in plan.get("pairs", ()))
+    digest, pair = comparison_digest(config), {one.name: f"{one.host}:{one.port}" for one in config.endpoints}
+    for run in store.runs(RUNS_SEARCHED):
+        if run.kind is not StoredKind.TABLES or run.plan_hash != digest or run.finished is None:
+            continue
+        if run.facts.get("watch") or run.facts.get("repairs") or not pair.items() <= endpoint_addresses(run).items():
+            continue
+        chain = carried_from(store, run)  # a recheck plans what its first run left open
+        of_all = all(one.facts.get(CHOSEN) == ALL_TABLES for one in chain)
+        if of_all and planned_pairs(store.load_run(chain[-1].run_id)):
+            return run
+    return None
 
 
 def _retention(

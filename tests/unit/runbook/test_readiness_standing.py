@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,13 +14,14 @@ import pytest
 from migverify.cli.main import run
 from migverify.errors import StoreError
 from migverify.guards.model import AnswerState, GuardAnswer
-from migverify.model import RunInfo, StoredKind, TableResult, Verdict
+from migverify.model import Endpoint, RunInfo, StoredKind, TableResult, Verdict
 from migverify.runbook.model import Person, Policy, Role, Runbook
 from migverify.runbook.readiness import standing
 from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
 from migverify.runbook.readiness.standing_reads import newest_proof
 from migverify.tables.directions import WatchView
 from migverify.tables.last_status import LastStatus
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN
 from tests.unit.runbook.test_readiness_watch import small
 from tests.unit.runbook_runs import runbook, step
 
@@ -196,6 +198,7 @@ def test_a_watch_that_stalls_or_ends(found: WatchView | None, state: str, reason
         (None, "missing"),
         (LastProof("r", Verdict.MATCH, NOW - 6 * DAY), "ok"),
         (LastProof("r", Verdict.MATCH, NOW - 8 * DAY), "missing"),
+        (LastProof("r", Verdict.MATCH, NOW + 30 * DAY), "unknown"),
         (LastProof("r", Verdict.MISMATCH, NOW), "missing"),
         (LastProof("r", Verdict.INCONCLUSIVE, NOW), "unknown"),
     ],
@@ -245,6 +248,12 @@ def test_how_long_a_source_keeps_its_log(name: str, value: str, seconds: float |
     assert standing.retention_seconds("source.b", [answer(f"binlog {name}", value=value)]) is None
 
 
+ADDRESSES = {"source": {"address": "127.0.0.1:1"}, "target": {"address": "127.0.0.1:2"}}
+PAIR = SimpleNamespace(
+    endpoints=(Endpoint("source", "127.0.0.1", 1, "u"), Endpoint("target", "127.0.0.1", 2, "u"))
+)  # fmt: skip
+
+
 class Runs:
     """A store with runs of tables."""
 
@@ -269,6 +278,7 @@ class Runs:
 
 def verified(id_: str, pairs: int = 2, verdict: Verdict = Verdict.MATCH, **facts: Any) -> RunInfo:
     plan = {"pairs": [{"id": f"p{number}"} for number in range(pairs)]}
+    facts = {CHOSEN: ALL_TABLES if pairs > 1 or "rechecks" in facts else "d.t", "endpoints": ADDRESSES} | facts
     return RunInfo(id_, "", NOW - 9, NOW - 1, verdict, "digest", plan, facts, StoredKind.TABLES)
 
 
@@ -278,7 +288,7 @@ def test_the_newest_proof_is_of_all_tables_and_of_this_configuration(monkeypatch
     monkeypatch.setattr(reads, "comparison_digest", lambda _: "digest")
 
     def newest(*runs: RunInfo) -> str:
-        found = newest_proof(None, Runs(*runs))  # type: ignore[arg-type]
+        found = newest_proof(PAIR, Runs(*runs))  # type: ignore[arg-type]
         return found.run_id if found is not None else ""
 
     whole = verified("whole")
@@ -289,6 +299,22 @@ def test_the_newest_proof_is_of_all_tables_and_of_this_configuration(monkeypatch
     assert newest(replace(whole, run_id="cut", finished=None), whole) == "whole"
     assert newest(verified("bad", verdict=Verdict.MISMATCH), whole) == "bad"
     assert newest(verified("again", 1, rechecks="whole"), whole) == "again"
+    assert newest(verified("some", 1)) == "", "of all runs it has the most tables"
+    fewer = replace(verified("fewer", 2), verdict=Verdict.MISMATCH)
+    assert newest(fewer, verified("more", 3)) == "fewer", "a table was dropped since"
+    other = verified("other", endpoints=ADDRESSES | {"target": {"address": "127.0.0.1:3"}})
+    assert newest(other, whole) == "whole", "another target"
+    assert newest(verified("old", endpoints={}), verified("older", **{CHOSEN: None})) == ""
+
+
+def test_a_proof_is_as_old_as_its_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is resumed after a month has tables of a month ago."""
+    from migverify.runbook.readiness import standing_reads as reads
+
+    monkeypatch.setattr(reads, "comparison_digest", lambda _: "digest")
+    run = replace(verified("resumed"), started=NOW - 30 * DAY)
+    found = newest_proof(PAIR, Runs(run))  # type: ignore[arg-type]
+    assert standing.proof(found, NOW, 7 * DAY).state == "missing"
 
 
 def result(pair: str, verdict: Verdict, **details: Any) -> TableResult:
@@ -332,7 +358,7 @@ def test_a_difference_that_is_newer_than_the_proof_speaks_against_it(
     from migverify.runbook.readiness import standing_reads as reads
 
     monkeypatch.setattr(reads, "comparison_digest", lambda _: "digest")
-    newest = newest_proof(None, Runs(*runs, results=results))  # type: ignore[arg-type]
+    newest = newest_proof(PAIR, Runs(*runs, results=results))  # type: ignore[arg-type]
     assert newest is not None
     assert newest.differs == differs
     found = standing.proof(newest, NOW, 7 * DAY)
