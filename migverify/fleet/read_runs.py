@@ -211,24 +211,36 @@ def read_watch(reading: RunsReading) -> WatchEvidence | None:
 
 
 def read_rules(reading: RunsReading) -> AnswersEvidence | None:
-    """Return what the newest run of all rules says, with the harm that newer runs of some rules show."""
-    harm: list[AnswersEvidence] = []
+    """Return what the newest run of all rules says, with the harm that runs show and no newer one refutes.
+
+    A run that goes on or was cut off, and a rule that a newer run left INCONCLUSIVE, hide no harm before them.
+    """
+    newest: AnswersEvidence | None = None
+    harm: AnswersEvidence | None = None
+    refuted = set[str]()
     for run in list(reading.runs.answers(StoredKind.RULES))[:_NEWER]:
-        found = _rules_run(reading, run)
-        if found.mismatches:
-            harm.append(found)
+        found = _rules_run(reading, run, refuted)
+        if found.mismatches and harm is None:
+            harm = found
         if RULES_WATCH in run.facts:
             continue  # it has the results of its rules when it ends, and some windows alone then
         if run.finished is None:
-            return replace(found, pending=f"run {run.run_id} goes on, or was cut off")
-        if run.facts.get(RULES_CHOSEN) == ALL_RULES:
-            return harm[0] if harm else found
-    return harm[0] if harm else None
+            newest = newest or replace(found, pending=f"run {run.run_id} goes on, or was cut off")
+        elif run.facts.get(RULES_CHOSEN) == ALL_RULES:
+            newest = newest or found
+            if found.verdict is not Verdict.INCONCLUSIVE:
+                break
+            results = reading.store.table_results(run.run_id)
+            refuted |= {one.pair for one in results if one.verdict is Verdict.MATCH}
+    if harm is None or newest is None:
+        return harm or newest
+    return replace(harm, pending=newest.pending)
 
 
-def _rules_run(reading: RunsReading, run: RunInfo) -> AnswersEvidence:
-    results = reading.store.table_results(run.run_id)
-    planned = planned_pairs(reading.load(run.run_id)).keys()
+def _rules_run(reading: RunsReading, run: RunInfo, refuted: Collection[str]) -> AnswersEvidence:
+    """Return what a run says of its rules, without those that a newer one refutes."""
+    results = [one for one in reading.store.table_results(run.run_id) if one.pair not in refuted]
+    planned = planned_pairs(reading.load(run.run_id)).keys() - refuted
     missing = planned - {result.pair for result in results}
     bad = [one for one in results if one.verdict is not Verdict.MATCH]
     bad.sort(key=lambda one: one.verdict is not Verdict.MISMATCH)
@@ -259,46 +271,84 @@ def _money(results: Sequence[TableResult]) -> dict[str, str]:
 # --- guards -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _GuardRun:
+    """One run of a guard: what it comes to, its answers and its body; ``body`` None: it has no answer."""
+
+    evidence: AnswersEvidence
+    answers: Sequence[GuardAnswer]
+    body: Mapping[str, Any] | None
+
+
 def read_ids(reading: RunsReading) -> AnswersEvidence | None:
     """Return the newest answers about id spaces."""
-    run = _asked(reading, IDS)
-    if run is None:
+    found = _guard(reading, IDS)
+    if found is None:
         return None
-    answers, body = list(keep.answers(reading.store, run.run_id, IDS)), keep.body(reading.store, run.run_id, IDS)
-    days = [answer.numbers["days_left"] for answer in answers if "days_left" in answer.numbers]
-    found = _guard(run, body, answers)
-    return replace(found, subjects=len(answers), days_left=min(days, default=None))
+    days = [answer.numbers["days_left"] for answer in found.answers if "days_left" in answer.numbers]
+    return replace(found.evidence, subjects=len(found.answers), days_left=min(days, default=None))
 
 
 def read_schema(reading: RunsReading) -> AnswersEvidence | None:
     """Return the newest answers about definitions, with the fingerprint of both sides."""
-    run = _asked(reading, SCHEMA)
-    if run is None:
+    found = _guard(reading, SCHEMA)
+    if found is None:
         return None
-    answers = list(keep.answers(reading.store, run.run_id, SCHEMA))
-    body = keep.body(reading.store, run.run_id, SCHEMA)
-    facts = (body or {}).get("facts")
+    facts = (found.body or {}).get("facts")
     prints = facts.get("fingerprints") if isinstance(facts, Mapping) else None
     fingerprint = ""
     if isinstance(prints, Mapping) and prints.keys() == addresses(reading.config).keys():
         fingerprint = fingerprint_of({str(name): str(text) for name, text in prints.items()})
-    return replace(_guard(run, body, answers), subjects=len(answers), fingerprint=fingerprint)
+    return replace(found.evidence, subjects=len(found.answers), fingerprint=fingerprint)
 
 
-def _asked(reading: RunsReading, guard: str) -> RunInfo | None:
-    """Return the newest run that asked a guard of the service, and got an answer to keep."""
+def _asked(reading: RunsReading, guard: str) -> Iterator[RunInfo]:
+    """Yield the runs that asked a guard of the service, the newest first."""
     for run in list(reading.runs.answers(StoredKind.GUARDS))[: 3 * _NEWER]:
         whole = reading.load(run.run_id)
         if guard in keep.guards_of(whole) and not whole.plan.get("snapshot"):
-            return whole
-    return None
+            yield whole
 
 
-def _guard(run: RunInfo, body: Mapping[str, Any] | None, answers: Sequence[GuardAnswer]) -> AnswersEvidence:
+def _guard(reading: RunsReading, guard: str) -> _GuardRun | None:
+    """Return the newest run of a guard with an answer, or the earlier one whose failures no newer answer refutes.
+
+    A run without an answer, and one that is INCONCLUSIVE, hide no failure before them.
+    """
+    unanswered: _GuardRun | None = None
+    newest: _GuardRun | None = None
+    refuted = set[tuple[str, str]]()
+    for run in _asked(reading, guard):
+        found = _guard_run(reading, run, guard, refuted)
+        if found.body is None:
+            if newest is None:
+                unanswered = unanswered or found
+            continue
+        if newest is None:
+            newest = found
+        elif found.evidence.verdict is Verdict.MISMATCH or found.evidence.mismatches:
+            why = f"run {newest.evidence.run} is INCONCLUSIVE, and refutes nothing of run {run.run_id}"
+            newest = replace(found, evidence=replace(found.evidence, pending=why))
+        if found.evidence.verdict is not Verdict.INCONCLUSIVE or found.evidence.mismatches:
+            break
+        passed = (one for one in found.answers if one.state in (AnswerState.PASS, AnswerState.WARN))
+        refuted |= {(one.name, one.subject) for one in passed}
+    if newest is None or unanswered is None:
+        return newest or unanswered
+    return replace(newest, evidence=replace(newest.evidence, pending=unanswered.evidence.pending))
+
+
+def _guard_run(reading: RunsReading, run: RunInfo, guard: str, refuted: Collection[tuple[str, str]]) -> _GuardRun:
+    """Return what a run of a guard says, without the answers that a newer run refutes."""
+    body = keep.body(reading.store, run.run_id, guard)
     if body is None:
-        return AnswersEvidence(run.run_id, Verdict.INCONCLUSIVE, run.started, f"run {run.run_id} has no answer yet")
+        pending = f"run {run.run_id} has no answer yet"
+        return _GuardRun(AnswersEvidence(run.run_id, Verdict.INCONCLUSIVE, run.started, pending), (), None)
+    every = list(keep.answers(reading.store, run.run_id, guard))
+    answers = [one for one in every if (one.name, one.subject) not in refuted]
+    failed = [one for one in answers if one.state is AnswerState.FAIL]
     unasked = body.get("unasked")
-    reasons = [f"{one.subject}: {one.value}" for one in answers if one.state is AnswerState.FAIL]
+    reasons = [f"{one.subject}: {one.value}" for one in failed]
     reasons += [f"{one.subject}: {one.value}" for one in answers if one.state is AnswerState.INCONCLUSIVE]
     reasons += [str(one) for one in unasked] if isinstance(unasked, list) else []
     try:
@@ -306,5 +356,6 @@ def _guard(run: RunInfo, body: Mapping[str, Any] | None, answers: Sequence[Guard
         taken: float | None = float(body["started"]) + float(body["seconds"])
     except (KeyError, ValueError, TypeError):
         verdict, taken = Verdict.INCONCLUSIVE, None
-    failed = sum(one.state is AnswerState.FAIL for one in answers)
-    return AnswersEvidence(run.run_id, verdict, taken, "", tuple(reasons), 0, failed)
+    if verdict is Verdict.MISMATCH and not failed and any(one.state is AnswerState.FAIL for one in every):
+        verdict = Verdict.MATCH  # a newer run refutes all that failed
+    return _GuardRun(AnswersEvidence(run.run_id, verdict, taken, "", tuple(reasons), 0, len(failed)), answers, body)

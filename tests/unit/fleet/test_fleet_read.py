@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from migverify.fleet.definition import load_fleet
 from migverify.fleet.model import FleetPart, ServiceStanding, WholeRead
 from migverify.fleet.read import ServiceView, read_fleet
-from migverify.guards.model import AnswerState
+from migverify.guards.keep import GuardRecorder, begin
+from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
+from migverify.guards.schema_model import NAME as SCHEMA
 from migverify.guards.scope import CONFIGURATION
 from migverify.model import StoredKind, Verdict
 from migverify_lab.fleet import PRINTS, MadeFleet
@@ -66,6 +69,74 @@ def test_what_is_planted_is_the_reason_of_its_service_and_of_no_other(ready: Mad
     state = found["orders"].state
     assert state.standing is standing, state.sentence
     assert any(one.part is part and words in one.text for one in state.reasons), [one.text for one in state.reasons]
+
+
+def rules_cut_off_twice(fleet: MadeFleet) -> None:
+    fleet.rules("orders", Verdict.MISMATCH)
+    fleet.rules("orders", ends=False)
+    fleet.rules("orders", ends=False)
+
+
+def rules_left_open(fleet: MadeFleet) -> None:
+    fleet.rules("orders", Verdict.MISMATCH)
+    fleet.rules("orders", Verdict.INCONCLUSIVE)
+
+
+def one_rule_before_a_run_cut_off(fleet: MadeFleet) -> None:
+    fleet.rules("orders", ends=False)
+    fleet.rules("orders", Verdict.MISMATCH, chosen="payments")
+
+
+def schema_killed(fleet: MadeFleet) -> None:
+    fleet.schema("orders", state=AnswerState.FAIL)
+    for _ in range(2):
+        begin(fleet.opened("orders"), "migverify guard schema", [SCHEMA], fleet.facts("orders"))
+
+
+def schema_changed_and_killed(fleet: MadeFleet) -> None:
+    fleet.schema("orders", {**PRINTS, "source": "6" * 64})
+    begin(fleet.opened("orders"), "migverify guard schema", [SCHEMA], fleet.facts("orders"))
+
+
+def schema_left_open(fleet: MadeFleet) -> None:
+    fleet.schema("orders", state=AnswerState.FAIL)
+    fleet.schema("orders", state=AnswerState.INCONCLUSIVE)
+    begin(fleet.opened("orders"), "migverify guard schema", [SCHEMA], fleet.facts("orders"))
+
+
+@pytest.mark.parametrize(
+    ("plant", "part"),
+    [
+        (rules_cut_off_twice, FleetPart.RULES), (rules_left_open, FleetPart.RULES),
+        (one_rule_before_a_run_cut_off, FleetPart.RULES), (schema_killed, FleetPart.SCHEMA),
+        (schema_changed_and_killed, FleetPart.SCHEMA), (schema_left_open, FleetPart.SCHEMA),
+    ],
+)  # fmt: skip
+def test_a_run_without_an_answer_hides_no_harm_before_it(
+    ready: MadeFleet, plant: Callable[[MadeFleet], None], part: FleetPart
+) -> None:
+    plant(ready)
+    # What is not required may be unknown; what it shows to be wrong counts.
+    found = views(ready, requires=["proof"])
+    assert found["orders"].state.part(part).standing is NOT_READY
+    assert found["orders"].state.standing is NOT_READY
+    assert found["users"].state.standing is READY
+    for again in (ready.rules, ready.schema):
+        again("orders")
+    assert views(ready)["orders"].state.standing is READY
+
+
+def test_an_inconclusive_run_refutes_what_it_found_fine(ready: MadeFleet) -> None:
+    ready.schema("orders", state=AnswerState.FAIL)
+    store, answer = ready.opened("orders"), GuardAnswer(SCHEMA, "alike", "target/orders.t0", AnswerState.PASS,
+                                                        "no difference", "", "", "")  # fmt: skip
+    recorder = GuardRecorder(store, begin(store, "migverify guard schema", [SCHEMA], ready.facts("orders")))
+    other = replace(answer, subject="target/orders.t1", state=AnswerState.INCONCLUSIVE)
+    result = GuardResult(SCHEMA, (answer, other), time.time(), 0.1, (), {})
+    recorder.add(result)
+    recorder.finish([result])
+    part = views(ready, requires=["proof"])["orders"].state.part(FleetPart.SCHEMA)
+    assert part.standing is NOT_KNOWN, part.reasons
 
 
 def test_nothing_in_a_store_is_not_known(fleet: MadeFleet) -> None:
