@@ -264,11 +264,16 @@ class MadeFleet:
 
     def drill(self, name: str, number: int, *, live: bool = False, ends: bool = True, fails: bool = False) -> str:
         """Write a clean drill in staging, or the live run itself, all its lines in one append."""
-        book = self.runbook(name, "prod" if live else "staging")
-        kind = RunKind.LIVE if live else RunKind.REHEARSAL
+        kind, run = (RunKind.LIVE, f"{name}-live-{number}") if live else (RunKind.REHEARSAL, f"{name}-drill-{number}")
+        return self.journal(name, kind, run, "prod" if live else "staging", ends=ends, fails=fails)
+
+    def journal(
+        self, name: str, kind: RunKind, run: str, environment: str, *, ends: bool = True, fails: bool = False
+    ) -> str:
+        """Write a run of the service's runbook; return its name."""
+        book, live = self.runbook(name, environment), kind is RunKind.LIVE
         room = RunStore(self.folder / "drills")
-        record = room.create(book, kind, "alice", run=f"{name}-{'live' if live else 'drill'}-{number}",
-                             schema_fingerprint=fingerprint_of(PRINTS))  # fmt: skip
+        record = room.create(book, kind, "alice", run=run, schema_fingerprint=fingerprint_of(PRINTS))
         drafts = [Draft(EventKind.LEASE, "x", "executor", data={"epoch": 1, "person": "alice"})]
         if live:
             ready = {"guard": READINESS, "state": "pass", "text": "ready", "value": 1, "asked": 1, "due": 1}
@@ -282,7 +287,7 @@ class MadeFleet:
             state = RunState.ABORTED_DIRTY if fails else RunState.COMPLETED
             drafts.append(Draft(EventKind.RUN_ENDED, "x", "executor", data={"state": state.value}))
         record.write(lambda _status, _now: drafts)
-        return f"{name}-{'live' if live else 'drill'}-{number}"
+        return run
 
 
 _TOLD: tuple[tuple[EventKind, str, str, dict[str, Any]], ...] = (

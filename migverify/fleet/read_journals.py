@@ -17,7 +17,7 @@ from migverify.runbook.definition.load import case_priorities, load_runbook, ste
 from migverify.runbook.events import RunState
 from migverify.runbook.history.drills import of_this_runbook, why_unclean
 from migverify.runbook.history.past import Past, PastRun, past_runs
-from migverify.runbook.history.readiness import readiness, wanted_runbooks
+from migverify.runbook.history.readiness import readiness, rolls_back, wanted_runbooks
 from migverify.runbook.kinds import RunKind
 from migverify.runbook.model import Runbook
 from migverify.runbook.record.run_store import open_run_store
@@ -148,11 +148,22 @@ def _known_name(runbook: Runbook, name: str) -> str:
 
 
 def completed_cutover(journals: ServiceJournals) -> PastRun | None:
-    """Return the live run of the runbook that completed in the environment of the night; None: there is none."""
-    book = journals.runbook
-    done = [
-        run for run in journals.past
-        if run.kind is RunKind.LIVE and run.runbook == book.id and run.environment == book.environment
-        and run.state is RunState.COMPLETED
-    ]  # fmt: skip
-    return done[-1] if done else None
+    """Return the live run by which a service is cut over; None: it is not.
+
+    The last run of the night decides: a rollback, or another live run that is not completed, ends what was done before.
+    """
+    of_the_night = [run for run in journals.past if _is_of_the_night(run, journals.runbook)]
+    if not of_the_night:
+        return None
+    last = of_the_night[-1]
+    is_cutover = last.kind is RunKind.LIVE and last.runbook == journals.runbook.id
+    return last if is_cutover and last.state is RunState.COMPLETED else None
+
+
+def _is_of_the_night(run: PastRun, book: Runbook) -> bool:
+    """Whether a run cuts the service over or rolls it back; a rollback runbook may name its environment otherwise."""
+    if run.kind not in (RunKind.LIVE, RunKind.ROLLBACK):
+        return False
+    if run.runbook == book.id:
+        return run.environment == book.environment
+    return rolls_back(run, book) and (run.production or run.environment == book.environment)

@@ -39,7 +39,7 @@ from migverify.runbook.record.run_store import RunStore
 
 __all__ = [
     "INCONCLUSIVE", "MISSING", "NOT_ASKED", "NOT_READY", "OK", "READY", "UNKNOWN", "Condition", "Readiness", "asker",
-    "readiness", "wanted_runbooks",
+    "readiness", "rolls_back", "wanted_runbooks",
 ]  # fmt: skip
 
 OK, MISSING, UNKNOWN, NOT_ASKED, WEAKER = "ok", "missing", "unknown", "not asked", "weaker"
@@ -417,12 +417,12 @@ def _rollbacks(ground: _Ground) -> Condition:
     if least <= 0:
         return _not_asked("rollback", wants)
     others = ground.rules.rollback_runbooks
-    some = [one for one in ground.fresh if of_this_runbook(one, book) or _rolls_back(one, book)]
+    some = [one for one in ground.fresh if of_this_runbook(one, book) or rolls_back(one, book)]
     why = {one.run: why_no_rollback_drill(one, others, book) for one in some}
     good = [one for one in some if not why[one.run]]
     wanted, never = _never_undone(ground, some)
     reasons = [f"{len(good)} of {_drills(least)} of the rollback"] if len(good) < least else []
-    tried = [one for one in some if why[one.run] and (one.undone or _rolls_back(one, book))]
+    tried = [one for one in some if why[one.run] and (one.undone or rolls_back(one, book))]
     reasons += [f"{one.run} does not count: {why[one.run]}" for one in tried] if reasons else []
     reasons += [f"the rollback of {id_} was not carried out and verified in any drill, as it is now" for id_ in never]
     found = f"{_drills(len(good))}; {len(wanted) - len(never)} of {len(wanted)} rollbacks of steps"
@@ -449,7 +449,8 @@ def _never_undone(ground: _Ground, runs: Iterable[PastRun]) -> tuple[list[str], 
     return [step.id for step in wanted], never
 
 
-def _rolls_back(run: PastRun, runbook: Runbook) -> bool:
+def rolls_back(run: PastRun, runbook: Runbook) -> bool:
+    """Tell whether a run is of a runbook of its own that rolls this one back, and of no other instance of it."""
     same = all(runbook.instance[name] == value for name, value in run.instance.items() if name in runbook.instance)
     return run.runbook in runbook.policy.readiness.rollback_runbooks and same
 

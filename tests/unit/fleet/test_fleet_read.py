@@ -13,11 +13,15 @@ import pytest
 from migverify.fleet.definition import load_fleet
 from migverify.fleet.model import FleetPart, ServiceStanding, WholeRead
 from migverify.fleet.read import ServiceView, read_fleet
+from migverify.fleet.read_journals import ServiceJournals, completed_cutover
 from migverify.guards.keep import GuardRecorder, begin
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.guards.schema_model import NAME as SCHEMA
 from migverify.guards.scope import CONFIGURATION
 from migverify.model import StoredKind, Verdict
+from migverify.runbook.history.past import Past, PastRun, past_runs
+from migverify.runbook.kinds import RunKind
+from migverify.runbook.record.run_store import RunStore
 from migverify_lab.fleet import PRINTS, MadeFleet
 
 NOT_KNOWN, NOT_READY, READY = ServiceStanding.NOT_KNOWN, ServiceStanding.NOT_READY, ServiceStanding.READY
@@ -274,6 +278,38 @@ def test_a_cutover_that_is_done_is_said(ready: MadeFleet) -> None:
     assert found["users"].state.standing is READY
     ready.drill("users", 1, live=True, ends=False)
     assert views(ready)["users"].state.standing is not ServiceStanding.CUT_OVER
+
+
+def test_a_rollback_or_another_live_run_ends_a_cutover(ready: MadeFleet) -> None:
+    ready.drill("orders", 1, live=True)
+    ready.journal("orders", RunKind.ROLLBACK, "elsewhere", "staging")
+    assert views(ready)["orders"].state.standing is ServiceStanding.CUT_OVER
+    ready.journal("orders", RunKind.ROLLBACK, "back", "prod")
+    assert views(ready)["orders"].state.standing is not ServiceStanding.CUT_OVER
+    ready.drill("orders", 2, live=True)
+    assert views(ready)["orders"].state.standing is ServiceStanding.CUT_OVER
+    ready.drill("orders", 3, live=True, ends=False)
+    assert views(ready)["orders"].state.standing is not ServiceStanding.CUT_OVER
+
+
+def test_a_rollback_by_a_runbook_of_its_own_ends_a_cutover(ready: MadeFleet) -> None:
+    book = ready.runbook("orders")
+    named = book.policy.readiness.model_copy(update={"rollback_runbooks": ("back",)})
+    book = book.model_copy(update={"policy": book.policy.model_copy(update={"readiness": named})})
+    ready.drill("orders", 1, live=True)
+    live = next(run for run in past_runs(RunStore(ready.folder / "drills")) if run.run == "orders-live-1")
+    back = replace(live, run="back-1", runbook="back", kind=RunKind.ROLLBACK, environment="production")
+
+    def cut_over(*runs: PastRun) -> bool:
+        return completed_cutover(ServiceJournals(book, Past(runs))) is not None
+
+    assert cut_over(live)
+    assert cut_over(back, live)
+    assert not cut_over(live, back)
+    assert not cut_over(live, replace(back, kind=RunKind.LIVE))
+    assert cut_over(live, replace(back, instance={"service": "users"}))
+    assert cut_over(live, replace(back, kind=RunKind.REHEARSAL))
+    assert cut_over(live, replace(back, production=False))
 
 
 def test_people_are_known_by_their_aliases_and_backups_step_in(ready: MadeFleet) -> None:
