@@ -489,7 +489,10 @@ class StoredKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One run as the store remembers it. ``finished`` None means the run was cut off: INCONCLUSIVE."""
+    """One run as the store remembers it. ``finished`` None means the run was cut off: INCONCLUSIVE.
+
+    ``is_resumed``: a later process went on with it, so that a part of it was read long before its end.
+    """
 
     run_id: str
     command: str
@@ -500,3 +503,4 @@ class RunInfo:
     plan: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict)
     kind: StoredKind = StoredKind.UNKNOWN
+    is_resumed: bool = False

@@ -75,7 +75,7 @@ class FakeStore(ResultStore):
 
     def resume_run(self, run_id: str) -> RunInfo:
         run = self._run("resume_run", run_id)
-        run.info = replace(run.info, finished=None, verdict=Verdict.INCONCLUSIVE)
+        run.info = replace(run.info, finished=None, verdict=Verdict.INCONCLUSIVE, is_resumed=True)
         return run.info
 
     def finish_run(self, run_id: str, verdict: Verdict, facts: dict[str, Any]) -> None:

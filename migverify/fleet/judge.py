@@ -150,7 +150,7 @@ def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     proof, found = newest_proof(evidence), _PartFinding("none")
     for one in evidence.verifications:
         # A run of all tables replaces what those before it found to differ; a recheck does not count a table again.
-        if one is proof or _newer(one, found, again, evidence.options):
+        if one is proof or _newer(one, found, evidence, rules):
             break
     if proof is None:
         newest = evidence.verifications[0] if evidence.verifications else None
@@ -175,8 +175,9 @@ def _differs(one: VerifyEvidence) -> bool:
     return not one.strange and bool(one.mismatches or one.verdict is Verdict.MISMATCH)
 
 
-def _newer(one: VerifyEvidence, found: _PartFinding, again: str, options: str) -> bool:
+def _newer(one: VerifyEvidence, found: _PartFinding, evidence: ServiceEvidence, rules: ServiceRules) -> bool:
     """Note what a verification newer than the proof shows; return whether it says of all tables which differ."""
+    again = f"migverify tables verify{evidence.options}"
     if one.strange:
         return False
     if _differs(one):
@@ -184,11 +185,12 @@ def _newer(one: VerifyEvidence, found: _PartFinding, again: str, options: str) -
         tables = "1 table differs" if count == 1 else f"{count:,} tables differ"
         if not found.run:
             found.figure, found.run, found.taken = "MISMATCH", one.run, one.ended
-        found.harm(f"{tables} in run {one.run}", f"migverify tables diff {one.run}{options}")
+        found.harm(f"{tables} in run {one.run}", f"migverify tables diff {one.run}{evidence.options}")
         return not one.partial and one.ended is not None
     if one.can_resume:
         how = "was interrupted" if one.is_interrupted else "goes on, or was cut off"
-        found.doubt(f"verification {one.run} {how}", f"{again} --resume {one.run}")
+        is_young = evidence.now - one.began <= rules.proof_max_age  # resumed, it is as old as its begin
+        found.doubt(f"verification {one.run} {how}", f"{again} --resume {one.run}" if is_young else again)
     elif one.verdict is Verdict.INCONCLUSIVE and not one.partial:
         left = one.tables - one.matched
         found.doubt(f"verification {one.run} left {left:,} of {one.tables:,} tables INCONCLUSIVE",

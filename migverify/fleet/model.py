@@ -64,7 +64,8 @@ class VerifyEvidence:
     ended
         None: it goes on, or was cut off.
     proved_at
-        As of when all its tables are known, Unix seconds: the end of the oldest run that it takes results over from.
+        As of when all its tables are known, Unix seconds: the end of the oldest run that it takes results over from,
+        or the begin of a run that was resumed.
     tables, matched
         Table pairs of its plan, and how many of them were MATCH.
     mismatches

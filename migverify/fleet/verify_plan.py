@@ -99,16 +99,19 @@ def needed_action(
     ):
         age = age_text(evidence.now - (proof.proved_at or 0.0))
         return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old"
+    stale = ""
     if newest is not None and newest.can_resume and not newest.partial:
-        return VerifyAction.RESUME, newest.run, f"run {newest.run} was not finished"
+        if is_young(newest.began):
+            return VerifyAction.RESUME, newest.run, f"run {newest.run} was not finished"
+        stale = f"run {newest.run} was not finished, and began too long ago to go on with"
     is_open = newest is not None and newest.verdict is not Verdict.MATCH and not newest.strange and not newest.partial
-    if newest is not None and is_open and is_young(newest.proved_at):
+    if newest is not None and is_open and not stale and is_young(newest.proved_at):
         return VerifyAction.RECHECK, newest.run, f"run {newest.run} was {newest.verdict.value}"
     if proof is None:
-        return VerifyAction.WHOLE, "", "there is no full proof"
+        return VerifyAction.WHOLE, "", stale or "there is no full proof"
     if why := _needs_whole_read(evidence, proof, whole_read_max_age):
         return VerifyAction.WHOLE, "", why
-    return VerifyAction.SINCE, proof.run, f"full proof {proof.run} is too old"
+    return VerifyAction.SINCE, proof.run, stale or f"full proof {proof.run} is too old"
 
 
 def _needs_whole_read(evidence: ServiceEvidence, proof: VerifyEvidence, most_age: float | None) -> str:

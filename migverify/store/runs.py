@@ -319,8 +319,10 @@ def _run_info(row: RowMapping, plan: dict[str, Any], events: Sequence[RowMapping
             facts.update(codec.decode_object(event["facts"], "the facts of a run"))
     # A later migverify may know more kinds: its runs are listed, and belong to none of this one's commands.
     kind = next((kind for kind in StoredKind if kind.value == row["kind"]), StoredKind.UNKNOWN)
+    is_resumed = any(event["event"] == "run_resumed" for event in events)
     return RunInfo(
-        row["run_id"], row["command"], row["started"], finished, verdict, row["plan_hash"], plan, facts, kind
+        row["run_id"], row["command"], row["started"], finished, verdict, row["plan_hash"], plan, facts, kind,
+        is_resumed,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from migverify.model import StoredKind, Verdict
 from migverify.runbook.history.past import Past, PastRun, past_runs
 from migverify.runbook.kinds import RunKind
 from migverify.runbook.record.run_store import RunStore
-from migverify_lab.fleet import PRINTS, MadeFleet
+from migverify_lab.fleet import PRINTS, MadeFleet, result
 
 NOT_KNOWN, NOT_READY, READY = ServiceStanding.NOT_KNOWN, ServiceStanding.NOT_READY, ServiceStanding.READY
 
@@ -223,13 +223,28 @@ def test_a_recheck_is_as_old_as_the_run_that_it_completes(fleet: MadeFleet) -> N
     info = store.load_run(first)
     plan = {"pairs": [{"id": "orders.t1", "source": "orders.t1", "target": "orders.t1"}]}
     again = store.start_run("recheck", info.plan_hash, plan, {**info.facts, "rechecks": first}, kind=info.kind)
-    from migverify_lab.fleet import result
-
     store.add_table_result(again, result("orders.t1", Verdict.MATCH))
     store.finish_run(again, Verdict.MATCH, {})
     evidence = views(fleet)["orders"].evidence.verifications[0]
     assert (evidence.run, evidence.tables, evidence.matched, evidence.mismatches) == (again, 3, 3, 0)
     assert (evidence.proved_at, evidence.chain) == (store.load_run(first).finished, (first,))
+
+
+def test_a_run_that_was_resumed_is_as_old_as_its_begin(fleet: MadeFleet) -> None:
+    cut_off = fleet.verify("orders", ends=False)
+    store = fleet.opened("orders")
+    store.finish_run(cut_off, Verdict.INCONCLUSIVE, {"reasons": ["interrupted; resume it"]})
+    assert not store.load_run(cut_off).is_resumed
+    store.resume_run(cut_off)
+    for pair in ("orders.t1", "orders.t2"):
+        store.add_table_result(cut_off, result(pair, Verdict.MATCH))
+    store.finish_run(cut_off, Verdict.MATCH, {"reasons": []})
+    evidence = views(fleet)["orders"].evidence.verifications[0]
+    assert (evidence.tables, evidence.matched) == (3, 3)
+    assert evidence.proved_at == store.load_run(cut_off).started
+    fleet.verify("orders", rests_on=cut_off)
+    proof = views(fleet)["orders"].evidence.verifications[0]
+    assert proof.rests_on == WholeRead(cut_off, store.load_run(cut_off).started)
 
 
 def test_evidence_that_is_too_old_does_not_count(fleet: MadeFleet) -> None:
