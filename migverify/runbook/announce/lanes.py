@@ -1,11 +1,15 @@
 """Sends what is waiting: every sink has a lane with a thread of its own, urgent announcements first, others in order.
 
+What is said of one topic keeps its order, urgent or not: a sink that takes the last word as the state of the topic
+(an incident that is resolved) must not get an earlier one after it.
+
 What became of a try is noted by whoever owns the announcements, before the next try begins: nothing is remembered here
 that is not in a journal already.
 """
 
 from __future__ import annotations
 
+import bisect
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -44,17 +48,29 @@ class _Try:
 
 @dataclass(slots=True)
 class _Lane:
-    """What one sink still has to get: urgent announcements first, else in the order of the journal.
+    """What one sink still has to get, in the order of the journal; ``topics`` and ``urgent`` are of what is waiting.
 
     ``lost``: a try that has not come back in time; while its thread lives the sink gets no other one.
     """
 
     sink: OpenSink
     waiting: list[int] = field(default_factory=list)
+    topics: dict[int, str] = field(default_factory=dict)
     urgent: set[int] = field(default_factory=set)
     trying: _Try | None = None
     lost: threading.Thread | None = None
     not_before: float = 0.0
+
+    def first(self) -> int:
+        """Return the number that is sent next: the first urgent one, behind what waits of its topic before it."""
+        of = min(self.urgent, default=self.waiting[0])
+        return next(each for each in self.waiting if self.topics[each] == self.topics[of])
+
+    def remove(self, of: int) -> None:
+        """Forget a number that is delivered or given up."""
+        self.waiting.remove(of)
+        self.urgent.discard(of)
+        del self.topics[of]
 
 
 class Lanes:
@@ -83,13 +99,13 @@ class Lanes:
     def __bool__(self) -> bool:
         return bool(self._by_sink)
 
-    def add(self, sink: str, of: int, *, urgent: bool) -> None:
-        """Queue an announcement."""
+    def add(self, sink: str, of: int, topic: str, *, urgent: bool) -> None:
+        """Queue an announcement; ``topic`` is what it is about."""
         lane = self._by_sink[sink]
-        lane.waiting.append(of)
+        bisect.insort(lane.waiting, of)
+        lane.topics[of] = topic
         if urgent:
             lane.urgent.add(of)
-            lane.waiting.sort(key=lambda each: (each not in lane.urgent, each))
 
     def tick(self) -> None:
         """Note what came back, begin what is due; never waits."""
@@ -112,7 +128,7 @@ class Lanes:
         now = time.monotonic()
         if lane.trying is not None or not lane.waiting or now < lane.not_before:
             return
-        of = lane.waiting[0]
+        of = lane.first()
         message = self._message(of, lane.sink.name)
         if lane.lost is not None and lane.lost.is_alive():
             lane.trying = _Try(of, now, threading.Thread(), SinkError("an earlier try never came back"))
@@ -142,8 +158,7 @@ class Lanes:
         after = self._note(lane.sink.name, one.of, problem)
         lane.trying = None  # only now: it is written down at the next look otherwise
         if not after.is_open:
-            lane.urgent.discard(one.of)
-            lane.waiting.remove(one.of)
+            lane.remove(one.of)
             lane.not_before = 0.0
         elif problem is not None:
             wait = max(problem.wait, FIRST_WAIT * 2.0 ** (after.tries - 1))

@@ -119,9 +119,9 @@ class Outbox:
         followed = self._record.follow()
         # What somebody else wrote since the refresh comes with the next one.
         followed.extend(event for event in behind if event.seq <= status.seq)
-        for (of, sink), one in sorted(status.deliveries.items()):
+        for (_, sink), one in sorted(status.deliveries.items()):
             if one.state in OPEN and sink in self._lanes:
-                self._lanes.add(sink, of, urgent=group_of(one.what) == "urgent")
+                self._queue(one)
         self._before, self._followed = before, followed
         return followed
 
@@ -151,7 +151,10 @@ class Outbox:
 
         for event in self._write(decide):
             for sink in event.data.get("sinks", ()):  # a note about a torn line may be among them
-                self._lanes.add(sink, event.seq, urgent=group_of(str(event.data["what"])) == "urgent")
+                self._queue(self._record.status.deliveries[event.seq, sink])
+
+    def _queue(self, one: Delivery) -> None:
+        self._lanes.add(one.sink, one.of, _topic(one), urgent=group_of(one.what) == "urgent")
 
     def _draft(self, one: Announcement) -> Draft:
         content = {"of": one.of, "what": one.what, "text": scrub(one.text), "sinks": list(one.sinks)}
@@ -206,10 +209,14 @@ class Outbox:
 
 def _message(status: RunStatus, one: Delivery, drills: Drills) -> Message:
     fields = {name: scrub(value) for name, value in fields_of(status, one, drills).items()}
-    topic = f"{status.run}/{one.topic or one.step or 'run'}"
+    topic = f"{status.run}/{_topic(one)}"
     return Message(
         f"{status.run}/{one.of}", status.run, one.step, one.what, scrub(one.text), one.at.wall, fields, topic
     )
+
+
+def _topic(one: Delivery) -> str:
+    return one.topic or one.step or "run"
 
 
 def deliver_rest(

@@ -11,7 +11,14 @@ from migverify.runbook.announce.moments import group_of
 from migverify.runbook.announce.outbox import DRAIN
 from migverify.runbook.announce.sinks import Message, OpenSink, SinkError
 from migverify.runbook.model import Sink
-from migverify.runbook.readiness.evaluation import ConditionChange, ReadinessEvaluation, announced, changes, known_after
+from migverify.runbook.readiness.evaluation import (
+    ConditionAnnouncement,
+    ConditionChange,
+    ReadinessEvaluation,
+    announced,
+    changes,
+    known_after,
+)
 from migverify.runbook.readiness.log import ReadinessLog
 from migverify.watch.loop import Ending, watch
 
@@ -64,7 +71,7 @@ class ReadinessWatch:
         self._lanes = Lanes(opened, self._message, self._note)
         for (of, sink), one in sorted(log.undelivered.items()):
             if sink in self._lanes:
-                self._lanes.add(sink, of, urgent=group_of(one.announcement.what) == "urgent")
+                self._queue(sink, of, one.announcement)
 
     def run(
         self, stop: Callable[[], bool] = lambda: False, wait: Callable[[float], object] = time.sleep
@@ -98,7 +105,7 @@ class ReadinessWatch:
             for number, one in self._log.record(work.at, work.verdict, known, made):
                 for sink in one.sinks:
                     if sink in self._lanes:
-                        self._lanes.add(sink, number, urgent=group_of(one.what) == "urgent")
+                        self._queue(sink, number, one)
             self._last = ReadinessStatus(self._number, work, some, left, self._log.given_up)
             self._on_status(self._last)
         self._lanes.tick()
@@ -121,6 +128,9 @@ class ReadinessWatch:
         self._lanes.cancel()
         if self._last is not None:
             self._last = replace(self._last, undelivered=len(self._log.undelivered), given_up=self._log.given_up)
+
+    def _queue(self, sink: str, number: int, one: ConditionAnnouncement) -> None:
+        self._lanes.add(sink, number, one.topic, urgent=group_of(one.what) == "urgent")
 
     def _message(self, of: int, sink: str) -> Message:
         one = self._log.undelivered[of, sink]

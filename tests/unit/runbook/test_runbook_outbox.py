@@ -146,7 +146,7 @@ def test_a_webhook_that_says_no_is_given_up_at_once_and_shown_red(
         room.man()
         room.say(machine.hold, CAROL, f"it says {there.url} and {KEY}")
         room.deliver()
-        assert states(room) == ["sent", "given up"]  # what is urgent is sent first
+        assert states(room) == ["given up", "sent"]  # both are of the run: they keep their order
         assert KEY not in "".join(there.got)
     # Somebody else's words are in the journal as they said them; what the outbox wrote holds nothing of it.
     own = [event for event in read_events(saved(room.record)) if event.role == "executor"]
