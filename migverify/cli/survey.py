@@ -156,12 +156,13 @@ def _home(
     folded = [name for name in target if name.lower() == database.lower() and name not in taken]
     if folded:
         return folded[0]
+    owned = {name.lower() for name in taken}  # a target that folds names has the source's `Shop` as `shop`
     wanted = {_stem(table, ()) for table in tables} | set(tables)
     best, best_share = None, 0.0
     for name, held in target.items():
         found = sum(table in held or _stem(table, held) in held for table in tables)
         share = found / len(tables) if tables else 0.0
-        if name not in taken and wanted & held and share > best_share:
+        if name.lower() not in owned and wanted & held and share > best_share:
             best, best_share = name, share
     return best if best_share >= _ENOUGH else None
 

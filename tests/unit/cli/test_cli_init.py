@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from migverify.cli import init
+from migverify.cli import init, survey
 from migverify.cli.main import run
 from migverify.cli.survey import Survey, guess_routes, notes
 from migverify.config import load_config, make_route
@@ -98,6 +98,27 @@ def test_a_database_that_was_not_chosen_is_not_a_home_either() -> None:
     assert guess_routes({"billing": ["items"]}, target, {"billing", "shop"}) == []
     assert guess_routes({"app": ["u"]}, target, {"app", "App"}) == []
     assert [one.to for one in guess_routes({"billing": ["items"]}, target)] == ["shop.*"]
+
+
+def test_a_database_of_the_source_is_not_a_home_in_another_case_either() -> None:
+    """A target that folds names has the source's `Shop` as `shop`."""
+    assert guess_routes({"billing": ["items"]}, {"shop": ["items"]}, {"billing", "Shop"}) == []
+    assert guess_routes({"billing": ["items"], "Shop": ["items"]}, {"shop": ["items"]})[0].source == "Shop.*"
+
+
+def test_a_guess_is_said_on_the_screen_and_not_only_in_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sides = {
+        "source": seen("source", {"billing": ["items"], "shop": ["orders"]}),
+        "target": seen("target", {"bills": ["items"], "shop": ["orders", "items"]}),
+    }
+    monkeypatch.setattr(survey, "survey", lambda endpoint: sides[endpoint.name])
+    output = tmp_path / "m.yaml"
+    urls = ["--source", "mysql://u@a", "--target", "tidb://u@b"]
+    assert run(["init", *urls, "--database", "billing", "-o", str(output)]) == 0
+    assert "guessed: billing.* is bills.* on the target" in capsys.readouterr().err
+    assert [route.to for route in load_config(output).routes] == ["bills.*"]
 
 
 def test_notes() -> None:
