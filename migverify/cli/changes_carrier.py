@@ -64,8 +64,9 @@ def tail(
     if follow is not (dead_letters is not None):
         raise UsageError("give --dead-letters with --follow: messages that cannot be decoded are kept there")
     letters = None if dead_letters is None else DeadLetterFile(dead_letters)
+    wanted = table_filter(tables)
     changes = _changes(carrier, config, since, letters)
-    print_changes(changes.items(), table_filter(tables), as_json=as_json, at_once=follow)
+    print_changes(changes.items(), wanted, as_json=as_json, at_once=follow)
     _refuse_without_watermark(changes)
     if changes.unfinished:
         say(f"{changes.unfinished} changes are newer than the last watermark and were not printed")
@@ -87,10 +88,10 @@ def audit(
     from migverify.model import Verdict
 
     del chosen
-    counts = CarriedAudit()
+    counts, wanted = CarriedAudit(), table_filter(tables)
     changes = _changes(carrier, config, since, None)
     try:
-        counts.take(changes.items(), table_filter(tables))
+        counts.take(changes.items(), wanted)
         _refuse_without_watermark(changes)
     except ChangeError as error:
         counts.reasons.append(error.line)

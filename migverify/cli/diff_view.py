@@ -32,9 +32,9 @@ def list_row_diffs(
             yield f"{pair}  ... {total - shown:,} more; --limit shows them"
 
 
-def chosen_pairs(info: RunInfo, tables: list[str] | None) -> Iterator[str]:
+def chosen_pairs(info: RunInfo, tables: list[str] | None, option: str = "--tables") -> Iterator[str]:
     """Yield the ids of the planned table pairs of a run whose tables match a pattern; all without one."""
-    patterns = chosen_patterns(tables or [])
+    patterns = chosen_patterns(tables or [], option)
     for entry in info.plan.get("pairs", []):
         name = str(entry["source"] or entry["target"])
         if patterns and not any(p.matches(*parts) for p in patterns for parts in _cuts(name)):

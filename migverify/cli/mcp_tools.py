@@ -130,7 +130,7 @@ def diff(scope: ToolScope, given: DiffArguments) -> dict[str, Any]:
     shows_values, end = load_config(scope.config).report.values, given.offset + given.limit + 1
     with _opened(scope) as store:
         info = tables_run(store, given.run)
-        pairs = chosen_pairs(info, [given.table] if given.table else None)
+        pairs = chosen_pairs(info, [given.table] if given.table else None, "table")
         every = (row for pair in pairs for row in diverged_rows(store, info.run_id, pair, end))
         rows = list(islice(every, given.offset, end))
     more, rows = len(rows) > given.limit, rows[: given.limit]

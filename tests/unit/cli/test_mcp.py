@@ -223,6 +223,15 @@ def test_hostile_arguments_are_one_clear_text(scope: ToolScope, name: str, argum
     assert "DROP" not in text
 
 
+def test_a_table_that_is_no_pattern_is_said_with_how_one_is_written(scope: ToolScope, planned: str) -> None:
+    with pytest.raises(ToolFailure) as failure:
+        call_tool(scope, "diff", {"run": planned, "table": "zz"})
+    text = str(failure.value)
+    assert "(exit code 2, usage or configuration" in text
+    assert "table zz: a pattern is database.table" in text
+    assert "--tables" not in text
+
+
 def test_an_unknown_run_is_said_with_its_exit_code(ask: Ask) -> None:
     with pytest.raises(ToolFailure, match=r"20990101T000000-ffffff.*\(exit code 2"):
         ask("report", run="20990101T000000-ffffff")

@@ -181,6 +181,27 @@ def test_a_closed_port_is_exit_code_3_and_one_message(
     assert any(remedy in said for remedy in remedies), said
 
 
+CHOOSING = (
+    "tables plan", "tables verify", "tables watch", "tables repair last --out repair", "changes tail", "changes audit",
+    "changes tail --format canal-json --kafka {at} --topic t",
+    "changes audit --format canal-json --kafka {at} --topic t",
+)  # fmt: skip
+"""Commands that take patterns of tables, beside `tables diff`, which looks for its run first."""
+
+
+@pytest.mark.parametrize("command", CHOOSING)
+def test_a_pattern_that_is_none_is_a_usage_error_before_any_server_is_asked(
+    folder: Path, port: int, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    words = command.replace("{at}", f"127.0.0.1:{port}").split()
+    for pattern in ("nodot", "`shop.eu.items"):
+        assert run([*words, "--tables", pattern]) == ExitCode.USAGE
+        said = "".join(capfd.readouterr())
+        assert f"--tables {pattern}: " in said
+        assert "'`shop.eu`.items'" in said
+        assert "bug" not in said
+
+
 def endpoint(port: int, host: str = "127.0.0.1", tls: Tls | None = None) -> Endpoint:
     return Endpoint("source", host, port, "root", tls=tls or Tls())
 
