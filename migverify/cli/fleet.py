@@ -12,7 +12,7 @@ import typer
 
 from migverify.cli.commands import add
 from migverify.cli.console import JsonOption, examples, say
-from migverify.cli.watching import ListenAddress, listen_address
+from migverify.cli.watching import ListenAddress, listen_address, period_seconds
 from migverify.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ STATUS_EPILOG = examples(
 )  # fmt: skip
 BOARD_EPILOG = examples(
     "migverify fleet board -o fleet.html", "migverify fleet board --listen 127.0.0.1:8770",
-    "migverify fleet board --listen 0.0.0.0:8770 --every 60   # for the wall screen of a trusted network",
+    "migverify fleet board --listen 0.0.0.0:8770 --every 1m   # for the wall screen of a trusted network",
 )  # fmt: skip
 VERIFY_EPILOG = examples(
     "migverify fleet verify", "migverify fleet verify --plan", "migverify fleet verify --wave first --json",
@@ -87,7 +87,13 @@ def board(
         ),
     ] = None,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=1, help="With --listen: read all anew so often.")
+        float,
+        typer.Option(
+            "--every",
+            metavar="TIME",
+            parser=period_seconds,
+            help="With --listen: read all anew so often (30s, 2m); a plain number is seconds.",
+        ),
     ] = 30.0,
     service: ServicesOption = None,
     wave: WavesOption = None,

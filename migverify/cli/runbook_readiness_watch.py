@@ -53,7 +53,7 @@ def readiness_watch(
     runbook: RunbookArgument,
     set_: SetOption = None,
     environment: EnvironmentOption = None,
-    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Time between two evaluations.")] = "15m",
+    every: Annotated[str, typer.Option("--every", metavar="TIME", help="Between two evaluations (90s, 15m).")] = "15m",
     times: Annotated[
         int | None, typer.Option("--times", min=1, help="Evaluate so often; default: until Ctrl-C.")
     ] = None,

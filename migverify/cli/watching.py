@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from migverify.watch.status import WatchStatus
 
 LINE_SECONDS = 10.0
+_LEAST_PERIOD = 1.0
+_PLAIN_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
 class ListenAddress(NamedTuple):
@@ -42,6 +45,22 @@ def listen_address(text: str) -> ListenAddress:
     if colon and not host:
         raise typer.BadParameter(f"{text!r} names no host: write 0.0.0.0{text} for every address of this machine")
     return ListenAddress(host.strip("[]") or "127.0.0.1", int(port))
+
+
+def period_seconds(text: str | float) -> float:
+    """Read how long a period lasts: a duration such as ``3s``, ``15m`` or ``1h30m``, or a plain number of seconds."""
+    from migverify.runbook.definition.fields import parse_duration
+
+    written = str(text).strip()
+    if _PLAIN_SECONDS.fullmatch(written):
+        written += "s"
+    try:
+        seconds = parse_duration(written)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}") from error
+    if not isinstance(seconds, float) or not seconds >= _LEAST_PERIOD:
+        raise typer.BadParameter(f"{text!r} is too short: at least 1s")
+    return seconds
 
 
 MetricsAddressOption = Annotated[

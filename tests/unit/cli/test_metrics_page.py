@@ -9,7 +9,7 @@ import socket
 import pytest
 import typer
 
-from migverify.cli.watching import ListenAddress, listen_address, metrics_page
+from migverify.cli.watching import ListenAddress, listen_address, metrics_page, period_seconds
 from migverify.errors import UsageError
 from migverify.exposition import Metric, page
 
@@ -30,6 +30,19 @@ def test_a_port_alone_is_of_this_machine(text: str, address: tuple[str, int]) ->
 def test_other_texts_are_no_address(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         listen_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("3s", 3), ("15m", 900), ("1h30m", 5400), ("30", 30), ("2.5", 2.5), (30.0, 30)]
+)
+def test_a_period_is_a_duration_or_plain_seconds(text: str | float, seconds: float) -> None:
+    assert period_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "0.5", "500ms", "-5m", "-5", "nan", "inf", "1e3", "3 x", "T"])
+def test_what_is_no_period_is_refused(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        period_seconds(text)
 
 
 def ask(address: ListenAddress, path: str, host: str = "", method: str = "GET") -> tuple[int, str]:

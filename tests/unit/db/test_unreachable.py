@@ -189,9 +189,10 @@ CHOOSING = (
 """Commands that take patterns of tables, beside `tables diff`, which looks for its run first."""
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", CHOOSING)
 def test_a_pattern_that_is_none_is_a_usage_error_before_any_server_is_asked(
-    folder: Path, port: int, capfd: pytest.CaptureFixture[str], command: str
+    port: int, capfd: pytest.CaptureFixture[str], command: str
 ) -> None:
     words = command.replace("{at}", f"127.0.0.1:{port}").split()
     for pattern in ("nodot", "`shop.eu.items"):

@@ -114,6 +114,8 @@ def test_every_form_of_the_board_is_made(fleet: MadeFleet, tmp_path: Path) -> No
     assert run(["fleet", "board"]) == 2
     assert run(["fleet", "board", "-o", str(tmp_path / "x.html"), "--listen", "127.0.0.1:0"]) == 2
     assert run(["fleet", "board", "--listen", "nowhere"]) == 2
+    assert run(["fleet", "board", "-o", str(tmp_path / "x.html"), "--every", "soon"]) == 2
+    assert run(["fleet", "board", "-o", str(tmp_path / "x.html"), "--every", "3s"]) == 1
     assert run(["fleet", "board", "-o", str(tmp_path / "x.pdf")]) == 2
     assert not (tmp_path / "x.pdf").exists()
     assert run(["fleet", "board", "-o", str(tmp_path / "x.txt")]) == 1
