@@ -16,9 +16,10 @@ from migverify.cli.watching import ListenAddress, listen_address, period_seconds
 from migverify.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from migverify.fleet.definition import Fleet, FleetService
+    from migverify.fleet.read import ServiceView
 
 app = typer.Typer(no_args_is_help=True, help="Many services at once: who may cut over tonight, and why not.")
 
@@ -176,12 +177,15 @@ def verify(
     closes = _closes(loaded, now=now or plan)
     with stop_on_signals(stopped):
         if plan:
-            tasks = plan_verifications(loaded, read_fleet(loaded, wanted=is_chosen or (lambda _: True)))
-            typer.echo("\n".join(plan_lines(tasks)))
+            views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
+            _warn_of_limits(loaded, views)
+            typer.echo("\n".join(plan_lines(plan_verifications(loaded, views))))
             return
         with verify_lock(loaded) as lock:
             # Read under the lock: another one may have proved something meanwhile.
-            tasks = plan_verifications(loaded, read_fleet(loaded, wanted=is_chosen or (lambda _: True)))
+            views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
+            _warn_of_limits(loaded, views)
+            tasks = plan_verifications(loaded, views)
             verifier = FleetVerifier(
                 loaded, closes, stopped.is_set, lambda task: say(f"{task.service.name}: {task.action}, {task.why}"),
                 lambda ended: None if as_json else typer.echo(ended_line(ended)),
@@ -194,6 +198,14 @@ def verify(
     else:
         typer.echo("\n".join(summary_lines(found, steps)))
     raise typer.Exit(int(found.exit_code))
+
+
+def _warn_of_limits(fleet: Fleet, views: Sequence[ServiceView]) -> None:
+    """Say which limits of connections are of no server of a service: the one that was meant has no limit of its own."""
+    from migverify.fleet.verify_plan import unknown_servers
+
+    for server in unknown_servers(fleet, views):
+        say(f"warning: {fleet.path}: limits.connections names {server}, and no service has this server")
 
 
 def _closes(fleet: Fleet, *, now: bool) -> float | None:

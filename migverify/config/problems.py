@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,9 +74,13 @@ def read_document(path: Path, what: str, hint: str, **options: Any) -> tuple[str
     Raises
     ------
     ConfigError
-        there is no such file, or it is not YAML; the message names file, line and column and never shows a value.
+        there is no such file, it is not YAML, or a pipe or a device, which would be waited for without an end; the
+        message names file, line and column and never shows a value.
     """
     try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+        if kind not in (stat.S_IFREG, stat.S_IFDIR):
+            raise ConfigError(f"{path}: not a regular file", hint=f"Write the {what} to a file.")
         text = path.read_bytes().decode("utf-8")
         return text, read_yaml(text, **options)
     except FileNotFoundError:

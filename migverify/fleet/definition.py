@@ -189,8 +189,9 @@ class FleetLimits(Strict):
     )
 
     def of(self, server: str) -> int:
-        """Return the most connections to a server, by its ``host:port``."""
-        return self.connections.get(server, self.other_connections)
+        """Return the most connections to a server, by its ``host:port`` in any case: names of hosts have none."""
+        most = {name.lower(): count for name, count in self.connections.items()}
+        return most.get(server.lower(), self.other_connections)
 
 
 class Fleet(Strict):
@@ -275,6 +276,9 @@ def _problems(path: Path, document: YamlDocument, fleet: Fleet) -> Iterator[File
             yield problem(("services", at, "store_password_env"),
                           f"services[{at}].store_password_env: there is no `store` here",
                           "The configuration of the service has a store_password_env of its own.")  # fmt: skip
-    for server in fleet.limits.connections:
+    servers = list(fleet.limits.connections)
+    for at, server in enumerate(servers):
+        if server.lower() in map(str.lower, servers[:at]):
+            yield problem(("limits", "connections", server), f"limits.connections: there is another limit of {server}")
         if not _ADDRESS.fullmatch(server):
             yield problem(("limits", "connections", server), "limits.connections: a server is host:port, in quotes")

@@ -91,7 +91,7 @@ def verify_lock(fleet: Fleet, seconds: float = LOCK_SECONDS) -> Iterator[int]:
     StoreError
         another ``fleet verify`` of this file runs, here or as children of one that was killed.
     """
-    path = fleet.path.parent / LOCK
+    path = fleet.path.resolve().parent / LOCK  # a link to the file, or to its folder, is the same fleet
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -72,6 +72,18 @@ def plan_verifications(fleet: Fleet, views: Sequence[ServiceView]) -> list[Servi
     return [_needed(fleet, view) for view in sorted(left, key=order)]
 
 
+def unknown_servers(fleet: Fleet, views: Sequence[ServiceView]) -> list[str]:
+    """Return the servers that have a limit and that no service has.
+
+    None where a service is not among the views, or its configuration cannot be read: the server may be one of it.
+    """
+    configs = {view.service.name: view.config for view in views if view.config is not None}
+    if configs.keys() != {service.name for service in fleet.services}:
+        return []
+    known = {f"{end.host}:{end.port}".lower() for config in configs.values() for end in config.all_endpoints}
+    return [server for server in fleet.limits.connections if server.lower() not in known]
+
+
 def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:
     service, config = view.service, view.config
     if config is None:

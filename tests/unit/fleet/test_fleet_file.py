@@ -49,6 +49,7 @@ def test_paths_start_at_the_file_and_windows_are_in_their_zone(tmp_path: Path) -
     assert datetime.fromtimestamp(window.opens, UTC) == datetime(2026, 12, 1, 13, tzinfo=UTC)
     assert window.closes - window.opens == 4 * 3600
     assert (fleet.limits.of("db1:3306"), fleet.limits.of("db2:3306")) == (8, 16)
+    assert load_fleet(written(tmp_path, GOOD.replace("db1", "DB1"))).limits.of("db1:3306") == 8
 
 
 WRONG = [
@@ -63,6 +64,7 @@ WRONG = [
     ("duration: 4h", "duration: 0s", "fleet.yaml:4:", "a duration above 0"),
     ("duration: 4h", "duration: 4", "fleet.yaml:4:", "needs a unit"),
     ('"db1:3306": 8', "db1: 8", "fleet.yaml:12:", "a server is host:port"),
+    ('"db1:3306": 8', '"db1:3306": 8, "DB1:3306": 9', "fleet.yaml:12:", "there is another limit of DB1:3306"),
     ('"db1:3306": 8', '"db1:3306": 0', "fleet.yaml:12:", "at least 1"),
     ("start: '22:00'", "start: 22:70", "fleet.yaml:13:", "a time of the day"),
     ("    owner", "    store_password_env: A\n    owner", "fleet.yaml:7:", "there is no `store` here"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -170,7 +171,14 @@ def no_configuration(fleet: MadeFleet) -> str:
     return "there is no configuration file"
 
 
-@pytest.mark.parametrize("damage", [broken_store, no_store, no_configuration])
+def pipe_as_configuration(fleet: MadeFleet) -> str:
+    config = fleet.services["orders"].config
+    config.unlink()
+    os.mkfifo(config)
+    return "not a regular file"
+
+
+@pytest.mark.parametrize("damage", [broken_store, no_store, no_configuration, pipe_as_configuration])
 def test_what_cannot_be_read_of_one_service_is_its_reason_alone(
     ready: MadeFleet, damage: Callable[[MadeFleet], str]
 ) -> None:

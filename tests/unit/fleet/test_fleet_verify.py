@@ -193,6 +193,26 @@ def test_one_that_can_never_begin_is_said_with_what_to_do(fleet: MadeFleet) -> N
     assert "lower `connections`" in found.services[0].reason
 
 
+def test_a_limit_of_a_server_in_upper_case_counts_and_one_of_no_server_is_said(
+    fleet: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet.add("goods", "GOODS.example")
+    limits = {"connections": {"Orders.Example:4000": 3, "goods.example:3306": 9, "oders.example:3306": 5}}
+    tasks = [task for task in planned(fleet, limits=limits) if task.service.name == "orders"]
+    found = verifier(fleet).run(tasks, 0)
+    assert "all services together may have 3" in found.services[0].reason
+    warning = "limits.connections names oders.example:3306, and no service has this server"
+    assert run(["fleet", "verify", "--plan"]) == 0
+    told = capsys.readouterr().err
+    assert warning in told
+    assert told.count("limits.connections names") == 1
+    # It may be a server of what is not looked at, or cannot be read.
+    assert run(["fleet", "verify", "--plan", "--service", "orders"]) == 0
+    fleet.services["goods"].config.unlink()
+    assert run(["fleet", "verify", "--plan"]) == 0
+    assert warning not in capsys.readouterr().err
+
+
 def test_a_young_proof_is_named_and_not_made_again_and_what_is_done_is_left_out(
     fleet: MadeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +259,18 @@ def test_two_do_not_verify_one_fleet_at_the_same_time(fleet: MadeFleet) -> None:
     with verify_lock(loaded), pytest.raises(StoreError, match="another fleet verify"), verify_lock(loaded, 0.2):
         pass
     with verify_lock(loaded, 0.2):
+        pass
+
+
+def test_a_link_to_a_fleet_has_the_lock_of_the_fleet(fleet: MadeFleet, tmp_path: Path) -> None:
+    written = fleet.write()
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "fleet.yaml").symlink_to(written)
+    linked = load_fleet(tmp_path / "links" / "fleet.yaml")
+    with (
+        verify_lock(load_fleet(written)), pytest.raises(StoreError, match="another fleet verify"),
+        verify_lock(linked, 0.2),
+    ):  # fmt: skip
         pass
 
 
