@@ -138,13 +138,18 @@ def guess_routes(
             families[(stem[1] + stem[2] if stem else database, home)].append(database)
     for (stem_text, home), members in families.items():
         to = f"{quote_part(home)}.*"
-        if len(members) > 1:
+        if len(members) > 1 and not _others(stem_text, mine, members):
             pattern = f"/{_in_regex(stem_text)}[0-9]+/.*"
             guesses.append(Guess(pattern, to, f"{len(members)} numbered databases hold the tables of {home}"))
         else:
             reason = "the target has no database of this name, but these tables"
-            guesses.append(Guess(f"{quote_part(members[0])}.*", to, reason))
+            guesses += [Guess(f"{quote_part(member)}.*", to, reason) for member in members]
     return guesses
+
+
+def _others(stem: str, names: Iterable[str], members: Collection[str]) -> list[str]:
+    """Return the names that a pattern for numbered members would catch with them: it cannot be used then."""
+    return [name for name in names if re.fullmatch(re.escape(stem) + "[0-9]+", name) and name not in members]
 
 
 def _home(
@@ -173,21 +178,22 @@ def _stem(table: str, held: Collection[str]) -> str:
     return found[1] if found else table
 
 
-def _numbered_tables(database: str, tables: Iterable[str], home: str, held: Collection[str]) -> list[Guess]:
-    families: dict[tuple[str, str], int] = defaultdict(int)
+def _numbered_tables(database: str, tables: Sequence[str], home: str, held: Collection[str]) -> list[Guess]:
+    families: dict[tuple[str, str], list[str]] = defaultdict(list)
     for table in tables:
         found = None if table in held else _NUMBERED.fullmatch(table)
         if found and found[1] in held:
-            families[(found[1], found[2])] += 1
-    return [
-        Guess(
-            f"{quote_part(database)}./{_in_regex(base + joint)}[0-9]+/",
-            f"{quote_part(home)}.{quote_part(base)}",
-            f"{count} numbered tables, one on the target",
-        )
-        for (base, joint), count in families.items()
-        if count > 1
-    ]
+            families[(found[1], found[2])].append(table)
+    guesses: list[Guess] = []
+    for (base, joint), members in families.items():
+        to, count = f"{quote_part(home)}.{quote_part(base)}", len(members)
+        if count > 1 and not _others(base + joint, tables, members):
+            pattern = f"{quote_part(database)}./{_in_regex(base + joint)}[0-9]+/"
+            guesses.append(Guess(pattern, to, f"{count} numbered tables, one on the target"))
+        elif count > 1:
+            reason = f"one of {count} numbered tables, one on the target"
+            guesses += [Guess(f"{quote_part(database)}.{quote_part(member)}", to, reason) for member in members]
+    return guesses
 
 
 def _in_regex(name: str) -> str:

@@ -121,6 +121,17 @@ def test_a_guess_is_said_on_the_screen_and_not_only_in_the_file(
     assert [route.to for route in load_config(output).routes] == ["bills.*"]
 
 
+def test_a_numbered_name_that_both_sides_have_is_caught_by_no_pattern_of_its_family() -> None:
+    tables = ["orders_1", "orders_2", "orders_7"]
+    assert routed({"app": tables}, {"app": ["orders", "orders_7"]}) == {
+        ("app", "orders_1"): ("app", "orders"), ("app", "orders_2"): ("app", "orders"),
+    }  # fmt: skip
+    source = {f"shard_{number}": ["t", "u"] for number in (1, 2, 3)}
+    assert routed(source, {"whole": ["t", "u"], "shard_3": ["t", "u"]}) == {
+        (f"shard_{number}", table): ("whole", table) for number in (1, 2) for table in ("t", "u")
+    }
+
+
 def test_notes() -> None:
     source = seen("source", {"app": ["T", "t"]}, system_time_zone="JST")
     target = seen("target", {}, lower_case_table_names="2", time_zone="UTC")
