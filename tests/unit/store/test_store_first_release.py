@@ -55,9 +55,10 @@ def restored(folder: Path) -> Path:
 
 
 def info(one: RunInfo) -> dict[str, Any]:
-    """What a run holds; that the store says its kind is new."""
+    """What a run holds; that the store says its kind, and whether it was resumed, is new."""
     found: dict[str, Any] = encode(one)
     found.pop("kind", None)
+    assert isinstance(found.pop("is_resumed"), bool)
     return found
 
 
