@@ -11,6 +11,7 @@ import re
 from migverify.sql.lexer import TokenKind, executed_tokens
 
 HOLE = "zero bytes: the log has a hole here"
+GLUED = "a damaged header: two records in one"
 _RUN = 8
 """So many NULs in a row are a hole, in a string too; fewer are taken as bytes of the statement."""
 _HOLE = re.compile(rb"\0{%d}" % _RUN)
@@ -30,12 +31,16 @@ def damage_at(data: bytes, at: int, text: int, end: int, header_part: re.Pattern
     if not whole:
         return None
     # A few NULs are bytes that a client sent, unless they cut a header and so joined two records.
-    sql = data[text:end]
+    return first if is_glued(data[text:end], header_part) else None
+
+
+def is_glued(sql: bytes, header_part: re.Pattern[bytes]) -> bool:
+    """Tell whether a statement holds what is left of a header outside of a string: it is two records."""
     parts = [part.start() for part in header_part.finditer(sql)]
     if not parts:
-        return None
+        return False
     strings = [(one.start, one.end) for one in executed_tokens(sql) if one.kind is TokenKind.STRING]
-    return None if all(any(start < part < stop for start, stop in strings) for part in parts) else first
+    return not all(any(start < part < stop for start, stop in strings) for part in parts)
 
 
 def hole_end(data: bytes, at: int) -> int:

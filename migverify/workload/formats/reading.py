@@ -9,7 +9,7 @@ from datetime import UTC, tzinfo
 from typing import ClassVar
 
 from migverify.sql.lexer import DEFAULT, Modes
-from migverify.workload.formats.holes import HOLE, damage_at, hole_end
+from migverify.workload.formats.holes import GLUED, HOLE, damage_at, hole_end, is_glued
 from migverify.workload.formats.statements import BANNER, CUT, NO_RECORD
 from migverify.workload.lines import BLOCK, LONGEST, TOO_LONG, LogClock, LogWindow, Texts, noise, open_log, rejected
 from migverify.workload.model import UNKNOWN, Carry, Command, Piece, Record
@@ -218,6 +218,17 @@ class LogReading:
     def end(self) -> int:
         """The offset of what is not read yet."""
         return self.window.base + self.at
+
+    def whole(self, piece: Piece) -> Piece:
+        """Return the piece that was yielded last, or a reject where a header in it is damaged: it is two records then.
+
+        What the lost header said is not known for the records behind it.
+        """
+        if not isinstance(piece, Record) or not is_glued(piece.sql, self.grammar.header_part):
+            return piece
+        self.grammar.forget()
+        origin = piece.origin
+        return rejected(origin.file, origin.offset, origin.line, origin.length, GLUED)
 
     @property
     def _is_too_long(self) -> bool:

@@ -9,10 +9,12 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from migverify.model import Verdict
 from migverify.workload.catalogue.waivers import Waiver
+from migverify.workload.model import Rejected
 from migverify.workload.replay.model import JudgedCall, Judgement
 from migverify.workload.replay.tally import DigestTally, ReplayTally
 from migverify.workload.replay.verdict import CatalogueLabels, verdict
@@ -54,13 +56,23 @@ class DigestHour:
 class HourCounts:
     """What belongs to an hour and to no digest: records by why they are no question of it, and what was not read.
 
-    ``gaps`` are texts of what is missing in the log, the first ones; ``gap_count`` counts all.
+    ``gaps`` are texts of what is missing in the log, the first ones; ``gap_count`` counts all. ``first_unreadable`` is
+    where the first of the unreadable records is, and why it is none; empty in files of earlier versions.
     """
 
     left: Counter[str] = field(default_factory=Counter)
     unreadable: int = 0
     gap_count: int = 0
     gaps: list[str] = field(default_factory=list)
+    first_unreadable: str = ""
+
+    def unread(self, piece: Rejected) -> None:
+        """Note that a record could not be read."""
+        origin = piece.origin
+        self.unreadable += 1
+        self.first_unreadable = self.first_unreadable or (
+            f"{PurePath(origin.file).name}, byte {origin.offset:,}: {piece.reason}"
+        )
 
     def gap(self, text: str) -> None:
         """Note that something is missing."""
@@ -74,15 +86,22 @@ class HourCounts:
         self.unreadable += other.unreadable
         self.gap_count += other.gap_count
         self.gaps = [*self.gaps, *other.gaps][:MOST_GAPS]
+        self.first_unreadable = self.first_unreadable or other.first_unreadable
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts as a JSON object."""
-        return {"left": dict(self.left), "unreadable": self.unreadable, "gap_count": self.gap_count, "gaps": self.gaps}
+        return {
+            "left": dict(self.left), "unreadable": self.unreadable, "gap_count": self.gap_count, "gaps": self.gaps,
+            "first_unreadable": self.first_unreadable,
+        }  # fmt: skip
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> HourCounts:
         """Return what ``as_json`` described."""
-        return cls(Counter(body["left"]), body["unreadable"], body["gap_count"], list(body["gaps"]))
+        return cls(
+            Counter(body["left"]), body["unreadable"], body["gap_count"], list(body["gaps"]),
+            body.get("first_unreadable", ""),
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

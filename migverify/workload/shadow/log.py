@@ -146,6 +146,12 @@ class LogTail:
         """Whether all is taken but a record whose end is not there."""
         return not self.unread or self._cut == (self.position.inode, self.position.offset)
 
+    @property
+    def left_over(self) -> str:
+        """Where a record begins whose end is not there; empty where everything is taken."""
+        file = self._file or self.path
+        return f"{file.name}, byte {self.position.offset:,}" if self.unread else ""
+
     # --- one file ----------------------------------------------------------------------------------------
 
     def _of(self, file: Path, *, growing: bool) -> Iterator[Piece]:
@@ -189,7 +195,7 @@ class LogTail:
         self._reading = reading = self._open(file, growing=growing)
         for piece in reading:
             self._remember(reading, piece)
-            yield piece
+            yield reading.whole(piece)
 
     def _remember(self, reading: LogReading, piece: Piece) -> None:
         if isinstance(piece, Noise) and not self._tail and not self.position.anchor_length:
@@ -206,7 +212,7 @@ class LogTail:
             return
         self._reading = reading
         self._remember(reading, piece)
-        yield piece
+        yield reading.whole(piece)
 
     # --- which file --------------------------------------------------------------------------------------
 

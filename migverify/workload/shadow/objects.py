@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from migverify.changes.storage import Storage
+from migverify.workload.formats.reading import LogReading
 from migverify.workload.model import CaptureFormat, Carry, Divisible, Part, Piece
 
 REMEMBERED = 2_000
@@ -74,6 +75,11 @@ class ObjectFolder:
         """Whether no object is left."""
         return not self.unread
 
+    @property
+    def left_over(self) -> str:
+        """Nothing: an object is whole."""
+        return ""
+
     def _note(self, name: str) -> None:
         known = tuple(sorted({*self.position.known, name})[-REMEMBERED:])
         self.position = replace(self.position, known=known)
@@ -90,4 +96,4 @@ class ObjectFolder:
             if end <= begin:
                 continue  # a format that is read from its beginning only
             self.position = replace(self.position, name=name, offset=end)
-            yield piece
+            yield piece if not isinstance(self._part, LogReading) else self._part.whole(piece)

@@ -228,7 +228,8 @@ def _hour(book: ShadowBook, hour: int) -> HourStatus:
     if counts.gap_count:
         reasons.append(f"{counts.gap_count:,} gaps in the log, the first: {counts.gaps[0]}")
     if counts.unreadable:
-        reasons.append(f"{counts.unreadable:,} records of the log could not be read")
+        first = f", the first: {counts.first_unreadable}" if counts.first_unreadable else ""
+        reasons.append(f"{counts.unreadable:,} records of the log could not be read{first}")
     if found[Verdict.INCONCLUSIVE]:
         reasons.append(f"{found[Verdict.INCONCLUSIVE]:,} digests are not decided")
     verdict = Verdict.MISMATCH if found[Verdict.MISMATCH] else Verdict.INCONCLUSIVE if reasons else Verdict.MATCH
@@ -253,12 +254,13 @@ def _gaps(
         yield f"{counts['unasked']:,} of {reads:,} reads were not asked, or proved nothing"
     if state.pending:
         yield f"{state.pending:,} reads differ and are asked again"
-    for words, found in (
-        ("gaps in the log", [hour.hour for hour in hours if hour.gaps]),
-        ("records that could not be read", [hour.hour for hour in hours if hour.unreadable]),
+    for words, sign, found in (
+        ("gaps in the log", "gaps in the log", [hour for hour in hours if hour.gaps]),
+        ("records that could not be read", "could not be read", [hour for hour in hours if hour.unreadable]),
     ):
         if found:
-            yield f"{words} in {len(found):,} hours, the last {found[0]}"
+            first = next(reason for reason in found[0].reasons if sign in reason)
+            yield f"{words} in {len(found):,} hours, the last {found[0].hour}: {first}"
 
 
 def _earlier(book: ShadowBook) -> dict[str, int]:

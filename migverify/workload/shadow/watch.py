@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from migverify.watch.loop import Ending
+from migverify.workload.formats.statements import CUT
 from migverify.workload.meaning import Meanings
 from migverify.workload.model import Piece, Record, Rejected
 from migverify.workload.parts import checked
@@ -54,6 +55,11 @@ class FollowedLog(Protocol):
     @property
     def is_quiet(self) -> bool:
         """Whether all is taken but what only comes with further bytes."""
+        ...
+
+    @property
+    def left_over(self) -> str:
+        """Where that is which only comes with further bytes: file and place; empty where there is none."""
         ...
 
 
@@ -224,11 +230,11 @@ class ShadowWatch:
         turn.pieces += 1
         micros = int(now * 1_000_000)
         if isinstance(piece, Record):
-            piece = checked(piece)
+            piece = Rejected(piece.origin, CUT) if piece.partial == CUT else checked(piece)
         if isinstance(piece, str):
             turn.of(self._hour(micros)).gap(piece)
         elif isinstance(piece, Rejected):
-            turn.of(self._hour(self._moment or micros)).unreadable += 1
+            turn.of(self._hour(self._moment or micros)).unread(piece)
         elif isinstance(piece, Record):
             moment = piece.end if piece.end is not None else piece.start
             self._moment = min(moment, micros) if moment is not None else self._moment
@@ -317,6 +323,8 @@ class ShadowWatch:
         reasons = [self.away] if self.away else []
         if self.options.once and ending is not None and ending is not Ending.DONE:
             reasons.append(f"the end of the log was not reached: {ending.value}")
+        if self.options.once and ending is Ending.DONE and self.log.left_over:
+            reasons.append(f"the log breaks off within a record, which was not read: {self.log.left_over}")
         lag = self._lag(now)
         if lag > _BACKLOG:
             reasons.append(f"the reads are {lag:,.0f} s behind the log: what is not read yet proves nothing")

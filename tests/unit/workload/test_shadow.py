@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.model import Side, Verdict
+from migverify.workload.formats.holes import GLUED
 from migverify.workload.replay.model import Answer, Call
 from migverify.workload.shadow.again import MOST_OF_DIGEST
 from migverify.workload.shadow.file import ShadowChanges, ShadowFile
@@ -190,6 +191,32 @@ def test_what_cannot_be_read_keeps_the_verdict_from_match(tmp_path: Path) -> Non
     shadow.log.write_bytes(b"\x00\x01 no record\n" + text)
     status = shadow.run()
     assert (status.verdict, status.hours[0].unreadable) == (Verdict.INCONCLUSIVE, 1)
+
+
+def test_two_records_in_one_keep_the_verdict_from_match_and_are_named(tmp_path: Path) -> None:
+    shadow = Shadow(tmp_path)
+    shadow.connect()
+    shadow.write("SELECT v FROM t WHERE id = 1")
+    begin = shadow.log.stat().st_size
+    shadow.write("SELECT v FROM t WHERE id = 2", "SELECT v FROM t WHERE id = 3")
+    text = shadow.log.read_bytes()
+    at = text.index(b"\n", begin) + 1
+    shadow.log.write_bytes(text[:at] + text[at:].replace(b"Query\t", b"Quer?\t", 1))
+    status = shadow.run()
+    assert (status.verdict, status.hours[0].unreadable) == (Verdict.INCONCLUSIVE, 1)
+    assert f"general.log, byte {begin:,}: {GLUED}" in status.reasons[0]
+
+
+def test_a_record_that_breaks_off_at_the_end_keeps_the_verdict_from_match(tmp_path: Path) -> None:
+    shadow = Shadow(tmp_path)
+    shadow.connect()
+    shadow.write("SELECT v FROM t WHERE id = 1")
+    end = shadow.log.stat().st_size
+    shadow.write("SELECT v FROM t WHERE id = 2")
+    shadow.log.write_bytes(shadow.log.read_bytes()[:-4])
+    status = shadow.run()
+    assert (status.verdict, status.counts["same"]) == (Verdict.INCONCLUSIVE, 1)
+    assert status.reasons == (f"the log breaks off within a record, which was not read: general.log, byte {end:,}",)
 
 
 def test_nothing_asked_is_not_match(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migverify.workload.formats.general import GeneralLog
+from migverify.workload.formats.holes import GLUED
 from migverify.workload.formats.reading import LogFormat
 from migverify.workload.formats.slow import SlowLog
 from migverify.workload.model import Record, Rejected
@@ -191,6 +192,52 @@ def test_a_record_that_breaks_off_waits_and_is_cut_when_its_file_is_over(tmp_pat
     found = patiently(tail, clock)
     assert found[0] == "SELECT 'half (statement cut by the end of the file)"
     assert found[1:] == expected(3, 4)
+
+
+def damaged_headers() -> list[bytes]:
+    sent = write_slow([Sent(b"SELECT %d" % one, end=START + one * 1000, database="shop") for one in (1, 2, 3)])
+    at = sent.index(b"# Time", sent.index(b"SELECT 1"))
+    head, second = sent[:at], sent[at:]
+    windows = second.split(b"SELECT 3")[0]
+    end = windows.index(b"SELECT 2;\n") + len(b"SELECT 2;\n")
+    return [
+        head + b"garbage\n" + second.replace(b"# Time", b"#Time", 1),
+        head + b"garbage\n" + second,
+        head + second.replace(b"# Time", b"#Time", 1).replace(b"# User@Host", b"#User@Host", 1),
+        head + second[:end].replace(b"\n", b"\r\n") + second[end:],
+    ]
+
+
+@pytest.mark.parametrize("data", damaged_headers())
+def test_records_that_a_damaged_header_joins_are_rejected(tmp_path: Path, data: bytes) -> None:
+    path, clock = tmp_path / "slow.log", Clock()
+    path.write_bytes(data)
+    found = patiently(LogTail(path, SlowLog(), clock=clock), clock)
+    assert f"reject: {GLUED}" in found
+    assert not [text for text in found if "\n" in text]
+
+
+def test_a_header_in_a_literal_or_an_ordinary_statement_is_no_damage(tmp_path: Path) -> None:
+    path, clock = tmp_path / "slow.log", Clock()
+    some = [
+        b"SELECT '\n# Time: x\n# User@Host: y'",
+        b"SET @a = 1",
+        b"SELECT 1 # User@Host: no line of its own",
+        b"XA END 'x'",
+    ]
+    path.write_bytes(write_slow([Sent(sql, end=START + one, database="shop") for one, sql in enumerate(some)]))
+    assert patiently(LogTail(path, SlowLog(), clock=clock), clock) == [sql.decode() for sql in some]
+
+
+def test_a_log_says_where_the_record_begins_that_breaks_off(tmp_path: Path) -> None:
+    path, clock = tmp_path / "slow.log", Clock()
+    whole = write_slow(NUMBERS[:3])
+    path.write_bytes(whole + write_slow(NUMBERS[3:4])[:-5])
+    tail = LogTail(path, SlowLog(), clock=clock)
+    assert patiently(tail, clock)[:3] == expected(1, 3)
+    assert tail.is_quiet
+    assert tail.left_over.startswith("slow.log, byte ")
+    assert LogTail(tmp_path / "none.log", SlowLog()).left_over == ""
 
 
 def test_a_quote_that_nobody_closes_holds_nothing_up(tmp_path: Path) -> None:
