@@ -144,6 +144,9 @@ def _made(environment: Mapping[str, str], signal: str, make: Callable[[], _Made]
     if protocol != _HTTP:
         _log.warning("no %s are sent: %s is not supported, set OTEL_EXPORTER_OTLP_PROTOCOL=%s", signal, protocol, _HTTP)
         return None
+    # It would say each failure with its address, and each variable that it refuses with a traceback, before it goes on
+    # with its default; what is proved does not rest on it.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     try:
         provider = make()
     except ImportError:
@@ -152,8 +155,6 @@ def _made(environment: Mapping[str, str], signal: str, make: Callable[[], _Made]
     except Exception as error:  # noqa: BLE001 - a variable that the SDK refuses is no reason to prove nothing
         _log.warning("no %s are sent: %s", signal, type(error).__name__)
         return None
-    # It would say each failure with its address; what is proved does not rest on it.
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     return provider
 
 

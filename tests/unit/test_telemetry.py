@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -104,6 +105,29 @@ def test_what_cannot_be_used_is_said_and_fails_nothing(
     with caplog.at_level(logging.WARNING), sent_metrics() as send:
         send([Metric("a", "h", [({}, "1")])])
     assert "no metrics are sent" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"OTEL_BSP_MAX_QUEUE_SIZE": "many"},
+        {"OTEL_BSP_SCHEDULE_DELAY": "soon"},
+        {"OTEL_METRIC_EXPORT_INTERVAL": "often"},
+        {"OTEL_BSP_MAX_QUEUE_SIZE": "-1"},
+        {"OTEL_RESOURCE_ATTRIBUTES": "a"},
+    ],
+)
+def test_a_variable_that_the_sdk_refuses_prints_no_traceback(variables: dict[str, str]) -> None:
+    code = (
+        "from migverify.telemetry import sent_metrics, shut_down, tracer_provider\n"
+        "provider = tracer_provider()\n"
+        "with sent_metrics() as send: send([])\n"
+        "if provider is not None: shut_down(provider)\n"
+    )
+    environment = {**os.environ, ENDPOINT: "http://127.0.0.1:9", **variables}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "Traceback" not in done.stderr
+    assert "Error: " not in done.stderr
 
 
 def test_a_missing_extra_is_said_and_fails_nothing(
