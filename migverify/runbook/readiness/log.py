@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from migverify.codec import parse_json
@@ -61,10 +62,14 @@ class WatchedRunbook:
 
 @dataclass(slots=True)
 class PendingAnnouncement:
-    """An announcement that a sink still has to get, and how often that was tried."""
+    """An announcement that a sink still has to get, and how often that was tried.
+
+    ``log`` is the id of the log then; empty in lines of earlier versions, which keep the ids that they were sent with.
+    """
 
     at: float
     announcement: ConditionAnnouncement
+    log: str
     tries: int = 0
 
 
@@ -73,6 +78,8 @@ class ReadinessLog:
 
     Attributes
     ----------
+    id
+        Tells the announcements of this log from those of others of the same runbook; empty before the first change.
     known, verdict
         What the last evaluation left; empty before the first.
     undelivered
@@ -85,6 +92,7 @@ class ReadinessLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.id = ""
         self.known: dict[str, Known] = {}
         self.verdict = ""
         self.undelivered: dict[tuple[int, str], PendingAnnouncement] = {}
@@ -130,7 +138,7 @@ class ReadinessLog:
             return []
         numbered = list(enumerate(some, start=self._next))
         self._write({
-            "kind": "changed", "at": at, "verdict": verdict,
+            "kind": "changed", "log": self.id or token_hex(4), "at": at, "verdict": verdict,
             "known": {id_: [one.state, list(one.causes)] for id_, one in known.items()},
             "announced": [{"number": number, **one.as_json()} for number, one in numbered],
         })  # fmt: skip
@@ -165,6 +173,7 @@ class ReadinessLog:
     def _take(self, line: Any) -> None:
         match line["kind"]:
             case "changed":
+                self.id = str(line.get("log", ""))
                 self.known = {
                     str(id_): Known(str(one[0]), tuple(map(str, one[1]))) for id_, one in line["known"].items()
                 }
@@ -175,7 +184,8 @@ class ReadinessLog:
                     )
                     self._next = int(one["number"]) + 1
                     for sink in made.sinks:
-                        self.undelivered[int(one["number"]), sink] = PendingAnnouncement(float(line["at"]), made)
+                        pending = PendingAnnouncement(float(line["at"]), made, self.id)
+                        self.undelivered[int(one["number"]), sink] = pending
             case "watched":
                 self.watched = WatchedRunbook.of_json(line["runbook"])
             case "delivered":

@@ -135,8 +135,9 @@ class ReadinessWatch:
     def _message(self, of: int, sink: str) -> Message:
         one = self._log.undelivered[of, sink]
         made = one.announcement
+        log = f"{self._name}-{one.log}" if one.log else self._name
         return Message(
-            f"{self._name}/{of}", self._name, "", made.what, made.text, one.at, made.fields, topic=made.topic
+            f"{log}/{of}", self._name, "", made.what, made.text, one.at, made.fields, topic=made.topic
         )  # fmt: skip
 
     def _note(self, sink: str, of: int, problem: SinkError | None) -> Noted:

@@ -236,7 +236,29 @@ def test_a_sink_that_is_down_gets_everything_when_it_is_up_again_in_a_later_proc
     last = watch_of(ReadinessLog(path), later, [bad]).run()
     assert last is not None
     assert (last.undelivered, last.changes) == (0, ())
-    assert [message.id for message in later.got] == ["readiness-orders-prod/1"]
+    assert [message.id for message in later.got] == [f"readiness-orders-prod-{ReadinessLog(path).id}/1"]
+
+
+def test_announcements_of_two_logs_have_other_ids_and_those_of_earlier_versions_keep_theirs(tmp_path: Path) -> None:
+    some, ids = [evaluation(condition("a", "missing"))], list[str]()
+    for name in ("one", "two", "one, begun anew"):
+        chat = Scripted("chat")
+        with open_log(tmp_path / name) as log:
+            watch_of(log, chat, some).run(wait=lambda _: None)
+        ids += [message.id for message in chat.got]
+    assert len(set(ids)) == len(ids) == 3
+    early = tmp_path / "early"
+    with open_log(early) as log:
+        watch_of(log, Scripted("chat", SinkError("status 503")), some).run(wait=lambda _: None)
+    lines = [json.loads(line) for line in early.read_text().splitlines() if '"changed"' in line]
+    early.write_text("".join(json.dumps({key: one[key] for key in one if key != "log"}) + "\n" for one in lines))
+    chat = Scripted("chat")
+    with open_log(early) as log:
+        assert log.id == ""
+        watch_of(log, chat, [*some, evaluation(condition("a"))]).run(wait=lambda _: None)
+        assert [message.id for message in chat.got] == ["readiness-orders-prod/1", f"readiness-orders-prod-{log.id}/2"]
+    with open_log(early) as again:
+        assert again.id
 
 
 def test_a_sink_that_refuses_is_given_up_and_counted(tmp_path: Path) -> None:
@@ -572,4 +594,4 @@ def test_kill_9_neither_loses_nor_repeats_a_change(tmp_path: Path) -> None:
     of_others = [one["fields"]["condition"] for one in written if one["fields"]["condition"] != "definition"]
     assert len(of_others) == len(set(of_others))
     delivered = {line.partition("[")[2].partition("]")[0] for line in (tmp_path / "announced").read_text().splitlines()}
-    assert delivered == {f"readiness-small-orders-prod/{one['number']}" for one in written}
+    assert delivered == {f"readiness-small-orders-prod-{ReadinessLog(log).id}/{one['number']}" for one in written}
