@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from migverify.config import comparison_digest, load_config
-from migverify.fleet.stores import addresses
 from migverify.guards.ids_model import NAME as IDS
 from migverify.guards.keep import GuardRecorder, begin
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
@@ -34,7 +33,7 @@ from migverify.runbook.run.schema_now import fingerprint_of
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore
 from migverify.tables.last_status import LAST_STATUS, LastStatus
-from migverify.tables.run_facts import CHOSEN
+from migverify.tables.run_facts import CHOSEN, pair_addresses
 from migverify.watch.ledger import Ledger
 
 RUNBOOK = """\
@@ -166,7 +165,7 @@ class MadeFleet:
     def facts(self, name: str, **more: Any) -> dict[str, Any]:
         """Return what runs of guards and rules keep of the service."""
         config = load_config(self.services[name].config)
-        known = {end: {"address": address} for end, address in addresses(config).items()}
+        known = {end: {"address": address} for end, address in pair_addresses(config).items()}
         return {"endpoints": known, CONFIGURATION: comparison_digest(config), **more}
 
     def verify(

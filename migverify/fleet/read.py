@@ -35,7 +35,8 @@ from migverify.fleet.read_runs import (
     read_verifications,
     read_watch,
 )
-from migverify.fleet.stores import FleetStores, ServiceRuns, addresses
+from migverify.fleet.stores import FleetStores, ServiceRuns
+from migverify.tables.run_facts import pair_addresses
 
 Found = TypeVar("Found")
 STORED = (
@@ -94,7 +95,7 @@ class _FleetReader:
         config = self.configs[service.name]
         if not isinstance(config, Config):
             return service.name, frozenset()
-        return service.store or config.store.url, frozenset(addresses(config).items())
+        return service.store or config.store.url, frozenset(pair_addresses(config).items())
 
     def _view(self, service: FleetService, *, is_alone: bool) -> ServiceView:
         wave, config = self.fleet.wave(service.wave), self.configs[service.name]

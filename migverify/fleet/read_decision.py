@@ -16,7 +16,7 @@ from migverify.decision.run import evidence as decision_evidence
 from migverify.decision.run import rules_of, waivers_of
 from migverify.errors import MigverifyError
 from migverify.fleet.read_runs import RunsReading
-from migverify.fleet.stores import addresses
+from migverify.tables.run_facts import pair_addresses
 
 
 def read_decision(reading: RunsReading, most_age: float) -> Decision | None:
@@ -38,7 +38,7 @@ def read_decision(reading: RunsReading, most_age: float) -> Decision | None:
 
 
 def _basis(reading: RunsReading, capture: Path, most_age: float) -> tuple[Basis | None, str]:
-    pair = addresses(reading.config)
+    pair = pair_addresses(reading.config)
     for run in reading.runs.runs:
         basis = basis_of(run.facts)
         if basis is None or dict(basis.pair) != pair:

@@ -14,7 +14,7 @@ from migverify.config import Config
 from migverify.errors import MigverifyError
 from migverify.fleet.judge import is_full_proof
 from migverify.fleet.model import AnswersEvidence, VerifyEvidence, WatchEvidence, WholeRead
-from migverify.fleet.stores import ServiceRuns, addresses
+from migverify.fleet.stores import ServiceRuns
 from migverify.guards import keep
 from migverify.guards.ids_model import NAME as IDS
 from migverify.guards.model import AnswerState, GuardAnswer
@@ -27,7 +27,7 @@ from migverify.recon.model import WATCH_FACT as RULES_WATCH
 from migverify.runbook.run.schema_now import fingerprint_of
 from migverify.store.results import ResultStore
 from migverify.tables.directions import both_directions
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, newer_differences, planned_pairs
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, newer_differences, pair_addresses, planned_pairs
 from migverify.watch.ledger import ledger_folder
 
 _NEWER = 20
@@ -168,7 +168,7 @@ def _read_at(run: RunInfo) -> float | None:
 
 def _why_strange(reading: RunsReading, run: RunInfo) -> str:
     named = run.facts.get("endpoints")
-    if not isinstance(named, Mapping) or addresses(reading.config).keys() - named.keys():
+    if not isinstance(named, Mapping) or pair_addresses(reading.config).keys() - named.keys():
         return "it does not name all endpoints of this pair"
     if run.plan_hash != reading.runs.digest:
         return "it is of another configuration (tables, routes, overrides or sessions)"
@@ -305,7 +305,7 @@ def read_schema(reading: RunsReading) -> AnswersEvidence | None:
     facts = (found.body or {}).get("facts")
     prints = facts.get("fingerprints") if isinstance(facts, Mapping) else None
     fingerprint = ""
-    if isinstance(prints, Mapping) and prints.keys() == addresses(reading.config).keys():
+    if isinstance(prints, Mapping) and prints.keys() == pair_addresses(reading.config).keys():
         fingerprint = fingerprint_of({str(name): str(text) for name, text in prints.items()})
     return replace(found.evidence, subjects=len(found.answers), fingerprint=fingerprint)
 

@@ -79,11 +79,6 @@ def _open(service: FleetService, config: Config) -> OpenedStore:
     return OpenedStore(store, runs, places)
 
 
-def addresses(config: Config) -> dict[str, str]:
-    """Return ``host:port`` of the endpoints of the migration, by name."""
-    return {endpoint.name: f"{endpoint.host}:{endpoint.port}" for endpoint in config.endpoints}
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceRuns:
     """The runs of a store that are of one service, the newest first; ``rehearsed`` with those of its clones.

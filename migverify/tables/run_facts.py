@@ -10,6 +10,7 @@ from typing import Any
 
 from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
+from migverify.config import Config
 from migverify.errors import UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore
@@ -29,6 +30,11 @@ HAND_OVER = "hand-over"
 def planned_pairs(run: RunInfo) -> dict[str, Mapping[str, Any]]:
     """Return what a run keeps of the pairs of its plan, by their ids."""
     return {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
+
+
+def pair_addresses(config: Config) -> dict[str, str]:
+    """Return ``host:port`` of the endpoints of the migration, by name."""
+    return {endpoint.name: f"{endpoint.host}:{endpoint.port}" for endpoint in config.endpoints}
 
 
 def endpoint_addresses(run: RunInfo) -> dict[str, str]:

@@ -37,6 +37,7 @@ from migverify.tables.run_facts import (
     carried_from,
     endpoint_addresses,
     newer_differences,
+    pair_addresses,
     planned_pairs,
     position_of_run,
 )
@@ -167,7 +168,7 @@ def _began(store: ResultStore, run_id: str) -> float:
 
 
 def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:
-    digest, pair = comparison_digest(config), {one.name: f"{one.host}:{one.port}" for one in config.endpoints}
+    digest, pair = comparison_digest(config), pair_addresses(config)
     for run in store.runs(RUNS_SEARCHED):
         if run.kind is not StoredKind.TABLES or run.plan_hash != digest or run.finished is None:
             continue
