@@ -45,6 +45,7 @@ EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --metrics-port 9107",
 )
 _LEAST = 1.0
+_LONGEST_NAME = 100
 _PROOF_AGE, _WATCH_LAG = "7d", "5m"
 _DEFAULTS = {"--proof-age": _PROOF_AGE, "--watch-lag": _WATCH_LAG, "--runs": DEFAULT_ROOM, "--config": DEFAULT_CONFIG}
 
@@ -95,7 +96,7 @@ def readiness_watch(
     Exit by the last evaluation: 0 ready, 1 not ready, 3 not known; 130 after Ctrl-C.
     """
     from migverify.cli.grants import chosen_commands
-    from migverify.runbook.announce.sinks import open_sink
+    from migverify.runbook.announce.sinks import open_sink, sink_problems
     from migverify.runbook.readiness.log import open_log
     from migverify.runbook.readiness.standing_reads import StandingLimits
     from migverify.runbook.readiness.watch import ReadinessStatus, ReadinessWatch
@@ -135,10 +136,16 @@ def readiness_watch(
             publish(readiness_metrics(status, seconds))
             _print(status, asked if as_json else None)
 
+        before, text = kept.given_up, sys.stderr if as_json else None  # no text between the objects
+        wrong = {sink.name: problems for sink in book.sinks.values() if (problems := sink_problems(sink))}
+        for problem in (one for problems in wrong.values() for one in problems):
+            say(f"{problem}; its announcements wait in {kept.path} for a watch that can send them")
         last = ReadinessWatch(
-            asked.evaluate, kept, book.sinks, [open_sink(one) for one in book.sinks.values()],
+            asked.evaluate, kept, book.sinks, [open_sink(one, stdout=text) for one in book.sinks.values() if one.name not in wrong],
             name=f"readiness-{book.service}-{name}", every=seconds, times=times, command=asked.command, on_status=show,
         ).run(stopped.is_set, stopped.wait)  # fmt: skip
+        if kept.given_up > before:
+            say(f"{kept.given_up - before} announcements could not be delivered and are given up; {kept.path} says why")
     raise typer.Exit(int(_exit_code(last, stopped=stopped.is_set())))
 
 
@@ -236,8 +243,10 @@ def _log_file(room: RunStore, book: WatchedRunbook) -> Path:
     """Return where a watch keeps what it announced: beside the runs, where those are in a folder of this machine."""
     if not room.is_folder:
         raise UsageError("--log is missing", hint="With runs on a server, name a file of this machine: --log FILE.")
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", f"{book.service}-{book.environment}")
-    return _log_folder(room) / f"{name}.jsonl"
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", f"{book.service}-{book.environment}")[:_LONGEST_NAME]
+    # By the hash no two watches share a log: `a-b` in `c` and `a` in `b-c` are one plain name.
+    short = hashlib.sha256(json.dumps(book.whose).encode()).hexdigest()[:8]
+    return _log_folder(room) / f"{plain}-{short}.jsonl"
 
 
 @dataclass(slots=True)

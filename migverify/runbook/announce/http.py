@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from migverify.errors import ConfigError
@@ -55,7 +57,7 @@ class Poster:
     def _words(self, error: urllib.error.HTTPError) -> str:
         try:
             return scrub(self.words(error.read(_ANSWER_BYTES)))
-        except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError):
+        except (OSError, http.client.HTTPException, ValueError):
             return ""
 
 
@@ -99,8 +101,19 @@ def secret_url(url: Secret) -> Secret:
 def refused(status: int, wait: str | None, words: str = "") -> SinkError:
     """Return the failure that a status is: final for what another try would not change."""
     final = 300 <= status < 500 and status not in _AGAIN
-    seconds = float(wait) if wait is not None and wait.isdigit() and len(wait) < 6 else 0.0
-    return SinkError(f"status {status}{f': {words}' if words else ''}", final=final, wait=seconds)
+    return SinkError(f"status {status}{f': {words}' if words else ''}", final=final, wait=_seconds_of(wait))
+
+
+def _seconds_of(wait: str | None) -> float:
+    """Return the seconds that ``Retry-After`` asks for, as a number or a date (RFC 9110, 10.2.3); 0: none, or past."""
+    if wait is None:
+        return 0.0
+    if wait.isascii() and wait.isdigit():
+        return float(wait[:9])
+    try:
+        return max(0.0, parsedate_to_datetime(wait).timestamp() - time.time())
+    except (ValueError, OverflowError, OSError):
+        return 0.0
 
 
 def fault_of(error: Exception) -> str:

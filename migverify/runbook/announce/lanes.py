@@ -17,13 +17,17 @@ from dataclasses import dataclass, field
 
 from migverify.runbook.announce.sinks import Message, OpenSink, SinkError
 
-__all__ = ["FIRST_WAIT", "GRACE", "LONGEST_WAIT", "TRIES", "Lanes", "Noted"]
+__all__ = ["FIRST_WAIT", "GRACE", "LONGEST_ASKED", "LONGEST_WAIT", "TRIES", "Lanes", "Noted"]
 
 TRIES = 10
 """After so many tries an announcement is given up for a sink."""
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Seconds before the second try; twice as long before each one after it, up to this."""
+_DOUBLED = 30
+"""So often a wait is doubled at most: an outage may be a thousand tries long, and a float has an end."""
+LONGEST_ASKED = 3600.0
+"""Seconds that a sink may ask for itself (``Retry-After``): more is no news any more."""
 GRACE = 5.0
 """Seconds beyond a sink's timeout after which a try that has not come back counts as failed."""
 
@@ -161,5 +165,5 @@ class Lanes:
             lane.remove(one.of)
             lane.not_before = 0.0
         elif problem is not None:
-            wait = max(problem.wait, FIRST_WAIT * 2.0 ** (after.tries - 1))
-            lane.not_before = time.monotonic() + min(LONGEST_WAIT, wait)
+            doubled = FIRST_WAIT * 2.0 ** min(after.tries - 1, _DOUBLED)
+            lane.not_before = time.monotonic() + max(min(LONGEST_WAIT, doubled), min(LONGEST_ASKED, problem.wait))

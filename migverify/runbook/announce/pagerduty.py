@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from migverify.codec import parse_json
 from migverify.errors import ConfigError
 from migverify.runbook.announce.http import Poster
 from migverify.runbook.announce.message import Message, SinkError
@@ -112,9 +113,12 @@ def routing_key(secret: Secret) -> Secret:
 
 def refusal_words(body: bytes) -> str:
     """Return why an event was refused, as the API says it."""
-    found = json.loads(body)
-    errors = found.get("errors") or [found.get("message") or ""]
-    return " ".join(str(errors[0]).split())[:200]
+    found = parse_json(body)
+    if not isinstance(found, Mapping):
+        return ""
+    errors = found.get("errors")
+    first = errors[0] if isinstance(errors, list) and errors else found.get("message") or ""
+    return " ".join(str(first).split())[:200]
 
 
 def sender(key: Secret, poster: Poster) -> Callable[[Message, threading.Event], None]:

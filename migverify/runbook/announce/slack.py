@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from migverify.codec import parse_json
 from migverify.runbook.announce.http import Poster, escaped
 from migverify.runbook.announce.message import Message, SinkError
 from migverify.runbook.announce.moments import group_of
@@ -103,7 +104,7 @@ def sender(
 def _check(answer: bytes) -> None:
     """Raise SinkError where the Web API refuses: it answers with status 200 and ``ok: false``."""
     try:
-        found = json.loads(answer)
+        found = parse_json(answer)
     except ValueError:
         found = None
     if not isinstance(found, Mapping):

@@ -13,7 +13,7 @@ from typing import Any
 
 from migverify.runbook.announce.moments import READINESS, takes
 from migverify.runbook.announce.words import one_line
-from migverify.runbook.history.readiness import INCONCLUSIVE, MISSING, NOT_READY, READY, UNKNOWN, Condition
+from migverify.runbook.history.readiness import INCONCLUSIVE, MISSING, NOT_ASKED, NOT_READY, READY, UNKNOWN, Condition
 from migverify.runbook.model import Sink
 from migverify.secrets import scrub
 
@@ -131,18 +131,25 @@ def without_figures(text: str) -> str:
 def changes(
     before: Mapping[str, Known], verdict_before: str, evaluation: ReadinessEvaluation
 ) -> tuple[ConditionChange, ...]:
-    """Return what is to be announced: conditions that became bad or good again, and bad ones for another reason."""
+    """Return what is to be announced: conditions that became bad or good again, and bad ones for another reason.
+
+    A condition that is not asked any more became nothing.
+    """
     found = []
     for condition in evaluation.own:
         last, now = before.get(condition.id, Known("")), evaluation.known(condition)
+        if now.state == NOT_ASKED:
+            continue  # whoever leaves a question out does not answer it
         if (now.is_bad and now != last) or (last.is_bad and not now.is_bad):
             found.append(ConditionChange(condition, last.state, verdict_before, evaluation.verdict))
     return tuple(found)
 
 
 def known_after(before: Mapping[str, Known], evaluation: ReadinessEvaluation) -> dict[str, Known]:
-    """Return what is known after an evaluation."""
-    return {**before, **{one.id: evaluation.known(one) for one in evaluation.own}}
+    """Return what is known after an evaluation; what is bad stays so until it is asked again."""
+    found = {one.id: evaluation.known(one) for one in evaluation.own}
+    open_ = {id_: before[id_] for id_, now in found.items() if now.state == NOT_ASKED and id_ in before}
+    return {**before, **found, **{id_: last for id_, last in open_.items() if last.is_bad}}
 
 
 # --- words -------------------------------------------------------------------------------------------------------
@@ -191,7 +198,8 @@ def _text(evaluation: ReadinessEvaluation, change: ConditionChange) -> str:
     if change.condition.state == UNKNOWN:
         return one_line(tag, f"{'NO LONGER KNOWN' if lost else 'NOT KNOWN'}: {id_}: {'; '.join(change.reasons)}")
     if change.verdict == READY:
-        return one_line(tag, f"READY AGAIN: {id_} is met")
+        left_out = ", ".join(one.id for one in evaluation.conditions if one.state == NOT_ASKED)
+        return one_line(tag, f"READY AGAIN: {id_} is met", f"not asked: {left_out}" if left_out else "")
     return one_line(tag, f"MET AGAIN: {id_}", f"{change.verdict} for {', '.join(one.id for one in evaluation.bad)}")
 
 

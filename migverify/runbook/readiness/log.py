@@ -18,13 +18,17 @@ from typing import Any
 
 from migverify.codec import parse_json
 from migverify.errors import StoreError, UsageError
-from migverify.runbook.announce.lanes import TRIES, Noted
+from migverify.runbook.announce.lanes import LONGEST_WAIT, Noted
 from migverify.runbook.announce.sinks import SinkError
 from migverify.runbook.definition.fields import named
 from migverify.runbook.model import Sink
 from migverify.runbook.readiness.evaluation import ConditionAnnouncement, Known
+from migverify.runbook.readiness.standing import DAY
 from migverify.runbook.record.locks import locked, open_own
 from migverify.secrets import scrub, without_secrets
+
+TRIES = round(DAY / LONGEST_WAIT)
+"""A watch goes on for weeks, and a sink that is down for an hour must not hide that a service is not ready any more."""
 
 __all__ = ["PendingAnnouncement", "ReadinessLog", "WatchedRunbook", "last_watched", "open_log"]
 
@@ -42,6 +46,16 @@ class WatchedRunbook:
     file: str
     parameters: str
     sinks: Mapping[str, Sink]
+
+    @property
+    def whose(self) -> tuple[str, str, str]:
+        """Whose readiness it is; its file may move, and its parameters may change."""
+        return self.id, self.service, self.environment
+
+    @property
+    def words(self) -> str:
+        """Whose readiness it is, for people."""
+        return f"runbook {self.id}, service {self.service}, environment {self.environment}"
 
     def as_json(self) -> dict[str, Any]:
         """Return it as a line of the log keeps it."""
@@ -123,7 +137,15 @@ class ReadinessLog:
         return data[:whole].splitlines()
 
     def note_watched(self, watched: WatchedRunbook) -> None:
-        """Write down whose watch it is, where that is another one than before."""
+        """Write down whose watch it is, where that is another one than before.
+
+        Raises UsageError: the log is of another runbook or environment, whose state says nothing of this one.
+        """
+        if self.watched is not None and self.watched.whose != watched.whose:
+            raise UsageError(
+                f"{self.path} is the log of another watch: {self.watched.words}, and this one is of {watched.words}",
+                hint="Give this one a log of its own with --log.",
+            )
         if watched != self.watched:
             self._write({"kind": "watched", "runbook": watched.as_json()})
 

@@ -165,7 +165,11 @@ def grants(found: Sequence[LackingOf]) -> Condition:
     open_ = [f"{one.endpoint}: {one.problem}" for one in found if one.problem]
     if not found:
         open_.append("no account was asked")
-    do = " ".join(text for one in found for text in one.statements) or "migverify config --grants"
+    # With the server before them: on the other one they would grant what nobody needs.
+    do = (
+        " ".join(f"On {one.endpoint}: {' '.join(one.statements)}" for one in found if one.statements)
+        or "migverify config --grants"
+    )
     accounts = ", ".join(f"{one.endpoint} {one.account}" for one in found if not one.problem)
     return _condition("grants", lacking, open_, f"{accounts} lack nothing", do)
 

@@ -24,6 +24,8 @@ from migverify.watch.loop import Ending, watch
 
 __all__ = ["ReadinessStatus", "ReadinessWatch"]
 
+CLOCKS = (time.time, time.monotonic)
+"""An evaluation is due by the first of them: one may be set back by a day, the other rests while the machine sleeps."""
 _LOOK = 0.05
 """Seconds between two looks at deliveries that are on their way."""
 
@@ -56,17 +58,19 @@ class ReadinessWatch:
         What people type to see all conditions.
     on_status
         Receives the status of each evaluation.
+    clocks
+        Seconds that go on; see ``CLOCKS``.
     """
 
     def __init__(
         self, evaluate: Callable[[], ReadinessEvaluation], log: ReadinessLog, sinks: Mapping[str, Sink],
         opened: Sequence[OpenSink], *, name: str, every: float, times: int | None, command: str,
-        on_status: Callable[[ReadinessStatus], None], now: Callable[[], float] = time.time,
+        on_status: Callable[[ReadinessStatus], None], clocks: Sequence[Callable[[], float]] = CLOCKS,
     ) -> None:  # fmt: skip
         self._evaluate, self._log, self._sinks, self._name = evaluate, log, sinks, name
         self._every, self._times, self._command = every, times, command
-        self._on_status, self._now = on_status, now
-        self._number, self._next = 0, float("-inf")
+        self._on_status, self._clocks = on_status, clocks
+        self._number, self._due = 0, [float("-inf") for _ in clocks]
         self._last: ReadinessStatus | None = None
         self._lanes = Lanes(opened, self._message, self._note)
         for (of, sink), one in sorted(log.undelivered.items()):
@@ -77,22 +81,25 @@ class ReadinessWatch:
         self, stop: Callable[[], bool] = lambda: False, wait: Callable[[float], object] = time.sleep
     ) -> ReadinessStatus | None:
         """Watch until it ends, deliver what is on its way for a while, and return the last status."""
-        watch(self, stop=stop, clock=self._now, wait=wait)
+        watch(self, stop=stop, wait=wait)
         self._drain()
         return self._last
 
     def due(self, began: float) -> float:
         """Return the seconds until the next evaluation, or the next look at what is on its way."""
         del began
-        left = self._next - self._now()
+        left = self._left()
         return left if self._lanes.is_idle() else min(left, _LOOK)
 
     def check(self, stop: Callable[[], bool]) -> ReadinessEvaluation | None:
         """Evaluate, when it is time to."""
-        if stop() or self._now() < self._next:
+        if stop() or self._left() > 0:
             return None
-        self._next = self._now() + self._every
+        self._due = [now() + self._every for now in self._clocks]
         return self._evaluate()
+
+    def _left(self) -> float:
+        return min(due - now() for due, now in zip(self._due, self._clocks, strict=True))
 
     def record(self, work: ReadinessEvaluation | None) -> None:
         """Write down what changed, then deliver it."""

@@ -175,6 +175,14 @@ def test_an_event_that_is_refused_is_not_sent_again_and_says_why(monkeypatch: py
     assert error.reason == ("status 400: 'payload.severity' is invalid (must be one of critical, error, warning, info)")
 
 
+@pytest.mark.parametrize("answer", ["[]", "[[1]]", "7", "{}", '{"errors": {}}', "<html>", "[" * 9000, ""])
+def test_a_refusal_in_no_known_words_is_one_by_its_status(answer: str) -> None:
+    with alert_services() as services:
+        services.answer = lambda *_: (400, answer, {})  # type: ignore[method-assign]
+        error = refusal(pager(services))
+    assert (error.reason, error.final) == ("status 400", True)
+
+
 @pytest.mark.parametrize("key", ["short", "x" * 33, "with a space in it, 32 characters"[:32]])
 def test_a_key_that_is_none_is_refused_before_anything_is_sent(key: str) -> None:
     sink = Sink(name="pager", kind="pagerduty", arguments={"routing_key_env": "PD_KEY"})

@@ -105,7 +105,7 @@ def test_a_revoked_grant_is_named_with_the_account_and_the_statement() -> None:
     assert standing.grants([held]).state == "ok"
     found = standing.grants([held, revoked])
     assert (found.state, found.reasons) == ("missing", ("target: mv@% lacks SELECT on `pay`.*",))
-    assert found.do == "GRANT SELECT ON `pay`.* TO `mv`@`%`;"
+    assert found.do == "On target: GRANT SELECT ON `pay`.* TO `mv`@`%`;"
     assert standing.grants([held, silent]).state == "unknown"
     assert standing.grants([]).state == "unknown"
 

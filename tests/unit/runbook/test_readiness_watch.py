@@ -29,7 +29,7 @@ from migverify.runbook.readiness.log import ReadinessLog, open_log
 from migverify.runbook.readiness.metrics import change_line, heartbeat, readiness_metrics, status_as_json
 from migverify.runbook.readiness.watch import ReadinessStatus, ReadinessWatch
 from migverify.secrets import Secret, remember
-from tests.unit.runbook_hooks import Scripted
+from tests.unit.runbook_hooks import Scripted, hook
 from tests.unit.runbook_small import HEAD, STEPS
 from tests.waiting import wait_for
 
@@ -92,7 +92,7 @@ def test_nothing_is_ready_that_is_missing_unknown_or_was_not_asked_at_all(
         (condition("cast", "missing", "dana left"), condition("cast", "missing", "bob left"), "readiness missing"),
         (condition("cast", "missing", "dana left"), condition("cast", "unknown", "dana left"), "readiness unknown"),
         (condition("cast", "missing", "dana left"), condition("cast"), "readiness ok"),
-        (condition("cast", "missing", "dana left"), condition("cast", "not asked"), "readiness ok"),
+        (condition("cast", "missing", "dana left"), condition("cast", "not asked"), None),
         (condition("cast"), condition("cast", "not asked"), None),
         (condition("watch", "missing", "61 s ago"), condition("watch", "missing", "1,234.5 s ago"), None),
         (condition("watch", "missing", "61 s ago"), condition("watch", "missing", "it ended"), "readiness missing"),
@@ -113,6 +113,18 @@ def test_an_evaluation_that_leaves_a_condition_out_keeps_its_last_state() -> Non
     assert [(one.condition.id, one.what) for one in changes(known, cut.verdict, whole)] == [
         ("definition", "readiness ok")
     ]
+
+
+def test_what_is_not_asked_any_more_stays_open_until_it_is_asked_again() -> None:
+    bad = condition("proof", "missing", "3 tables differ")
+    left_out = evaluation(condition("proof", "not asked"), condition("cast"))
+    known = known_after(known_after({}, evaluation(bad, condition("cast", "missing", "dana left"))), left_out)
+    assert known["proof"] == Known("missing", ("3 tables differ",))
+    assert changes(known, "ready", evaluation(bad)) == ()
+    assert [one.what for one in changes(known, "ready", evaluation(condition("proof")))] == ["readiness ok"]
+    known = known_after({}, evaluation(condition("cast", "missing", "dana left")))
+    (said,) = announced(left_out, changes(known, "not ready", left_out), SINKS, "")
+    assert said.text == "READY AGAIN: cast is met; not asked: proof | READINESS orders prod"
 
 
 def test_what_is_unknown_for_a_silent_server_is_announced_as_that_server_alone() -> None:
@@ -325,6 +337,32 @@ def test_a_watch_ends_when_it_is_stopped(tmp_path: Path) -> None:
     last = watch.run(stopped.is_set, stopped.wait)
     assert last is not None
     assert last.number == 3
+
+
+@pytest.mark.parametrize("step", [(-86_400.0, 901.0), (901.0, 0.0)], ids=["set back by a day", "the machine slept"])
+def test_an_evaluation_is_due_by_either_clock(tmp_path: Path, step: tuple[float, float]) -> None:
+    clocks = [1_800_000_000.0, 50.0]
+    watch = ReadinessWatch(
+        lambda: evaluation(condition("cast")), ReadinessLog(tmp_path / "x"), {}, [], name="n", every=900.0, times=None,
+        command="", on_status=lambda _: None, clocks=(lambda: clocks[0], lambda: clocks[1]),
+    )  # fmt: skip
+    assert watch.check(lambda: False) is not None
+    assert watch.check(lambda: False) is None
+    assert watch.due(0.0) == 900.0
+    for number, seconds in enumerate(step):
+        clocks[number] += seconds
+    assert watch.due(0.0) < 0
+    assert watch.check(lambda: False) is not None
+    assert watch.due(0.0) == 900.0
+
+
+def test_a_sink_that_is_down_for_hours_gets_it_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "FIRST_WAIT", 0.0)
+    path, bad = tmp_path / "x.jsonl", evaluation(condition("cast", "missing", "dana left"))
+    chat = Scripted("chat", *[SinkError("status 503")] * 200)
+    last = watch_of(ReadinessLog(path), chat, [bad]).run()
+    assert last is not None
+    assert (len(chat.tried), len(chat.got), last.given_up, last.undelivered) == (201, 1, 0, 0)
 
 
 # --- how it shows --------------------------------------------------------------------------------------------------
@@ -562,13 +600,77 @@ def test_runs_on_a_server_need_a_log_of_this_machine(tmp_path: Path, capsys: pyt
     assert run([*arguments, "--log", str(tmp_path / "log")]) == 1
 
 
+def test_two_services_whose_names_join_to_the_same_have_logs_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = small(tmp_path)
+    book.write_text(book.read_text().replace("  prod:", "  eu-prod: {production: true}\n  prod:", 1))
+
+    def command(name: str, environment: str) -> list[str]:
+        words = ["runbook", "readiness", str(book), "-e", environment, "--set", f"service={name}", "--watch"]
+        return [*words, "--times", "1", "--runs", str(tmp_path / "runs")]
+
+    for name, environment in (("pay", "eu-prod"), ("pay-eu", "prod")):
+        assert run(command(name, environment)) == 1
+    one, two = (tmp_path / "runs" / "readiness").glob("*.jsonl")
+    assert set(ReadinessLog(one).known) == set(ReadinessLog(two).known)
+    capsys.readouterr()
+    name = ReadinessLog(one).watched
+    assert name is not None
+    other = ("pay-eu", "prod") if name.environment == "eu-prod" else ("pay", "eu-prod")
+    before = one.read_bytes()
+    assert run([*command(*other), "--log", str(one)]) == 2
+    assert f"is the log of another watch: runbook small, service {name.service}" in capsys.readouterr().err
+    assert one.read_bytes() == before
+
+
+def test_a_text_for_the_terminal_is_between_no_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    book = tmp_path / "small.yaml"
+    book.write_text(f"{HEAD}sinks:\n  here: {{kind: stdout}}\n{STEPS}")
+    words = ["runbook", "readiness", str(book), "-e", "prod", "--watch", "--times", "1", "--runs", str(tmp_path / "r")]
+    assert run([*words, "--json"]) == 1
+    found = capsys.readouterr()
+    assert json.loads(found.out)["verdict"] == "not ready"
+    assert "NOT READY: drills" in found.err
+
+
+def test_a_variable_that_is_not_set_is_said_and_the_next_watch_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOOK", raising=False)
+    book = tmp_path / "small.yaml"
+    book.write_text(f"{HEAD}sinks:\n  chat: {{kind: webhook, url_env: HOOK}}\n{STEPS}")
+    words = ["runbook", "readiness", str(book), "-e", "prod", "--watch", "--times", "1"]
+    assert run(words) == 1
+    found = capsys.readouterr()
+    assert "sink chat: the environment variable HOOK is not set; its announcements wait in runs/readiness/" in found.err
+    assert "not delivered yet" in found.err
+    with hook() as there:
+        monkeypatch.setenv("HOOK", there.url)
+        assert run(words) == 1
+        assert any("NOT READY: drills" in text for text in there.got)
+
+
+def test_what_is_given_up_is_said_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    book = tmp_path / "small.yaml"
+    with hook(404) as there:
+        monkeypatch.setenv("HOOK", there.url)
+        book.write_text(f"{HEAD}sinks:\n  chat: {{kind: webhook, url_env: HOOK}}\n{STEPS}")
+        assert run(["runbook", "readiness", str(book), "-e", "prod", "--watch", "--times", "1"]) == 1
+    assert "announcements could not be delivered and are given up; runs/readiness/" in capsys.readouterr().err
+
+
 def test_kill_9_neither_loses_nor_repeats_a_change(tmp_path: Path) -> None:
     book = small(tmp_path)
-    whole, log = book.read_text(), tmp_path / "runs" / "readiness" / "small-orders-prod.jsonl"
+    whole, folder = book.read_text(), tmp_path / "runs" / "readiness"
     command = [sys.executable, "-m", "migverify", "runbook", "readiness", str(book), "-e", "prod", "--watch"]
 
     def lines_of_changes() -> int:
-        return log.read_bytes().count(b'"kind":"changed"') if log.exists() else 0
+        return sum(one.read_bytes().count(b'"kind":"changed"') for one in folder.glob("*.jsonl"))
 
     # KilledError as soon as the last change is on the disk: most of it is not delivered then.
     for texts in ((whole, "id: ["), (whole,)):
@@ -585,6 +687,7 @@ def test_kill_9_neither_loses_nor_repeats_a_change(tmp_path: Path) -> None:
         finally:
             process.kill()
             process.wait()
+    (log,) = folder.glob("*.jsonl")
     last = subprocess.run([*command, "--times", "1", "--json"], cwd=tmp_path, capture_output=True, check=False)
     assert last.returncode == 1
     assert json.loads(last.stdout)["changes"] == []

@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime
 import io
 import os
+import socket
 import ssl
 import threading
 import time
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from migverify import secrets
+from migverify.runbook.announce.http import refused
 from migverify.runbook.announce.sinks import Message, OpenSink, SinkError, open_sink, sink_problems
 from migverify.runbook.model import Sink
 from tests.unit.runbook_hooks import KEY, Hook, free_port, hook
@@ -61,8 +64,33 @@ def test_a_status_says_whether_another_try_makes_sense(status: int, final: bool)
 def test_the_other_side_says_how_long_it_wants_to_be_left_alone() -> None:
     with hook(429, headers={"Retry-After": "7"}) as there:
         assert refusal(webhook(there.url)).wait == 7.0
-    with hook(429, headers={"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}) as there:
-        assert refusal(webhook(there.url)).wait == 0.0
+    for past in ("Fri, 31 Dec 1999 23:59:59 GMT", "-5", "soon", "²", ""):
+        assert refused(429, past).wait == 0.0
+    later = format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=2), usegmt=True)
+    assert 7100 < refused(429, later).wait <= 7200
+
+
+def test_an_answer_that_dribbles_is_left_after_the_timeout() -> None:
+    release = threading.Event()
+
+    def dribble(there: socket.socket) -> None:
+        with there.accept()[0] as one:
+            one.recv(1 << 16)
+            for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + b"x" * 9999:
+                if release.wait(0.05):
+                    return
+                try:
+                    one.sendall(bytes([byte]))
+                except OSError:
+                    return  # nobody reads any more
+
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        server = threading.Thread(target=dribble, args=(there,))
+        server.start()
+        error = refusal(webhook(f"http://127.0.0.1:{there.getsockname()[1]}/services/{KEY}", timeout=0.5))
+        release.set()
+        server.join()
+    assert (error.reason, error.final) == ("no answer in time", False)
 
 
 def test_a_webhook_that_does_not_answer_is_left_after_its_timeout() -> None:
