@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -28,8 +28,9 @@ from migverify.errors import ConfigError, ExitCode, MigverifyError, UsageError
 from migverify.secrets import hide_logins, scrub
 
 if TYPE_CHECKING:
+    from migverify.runbook.announce.sinks import OpenSink
     from migverify.runbook.history.readiness import Condition
-    from migverify.runbook.model import Runbook
+    from migverify.runbook.model import Runbook, Sink
     from migverify.runbook.readiness.evaluation import ReadinessEvaluation
     from migverify.runbook.readiness.log import WatchedRunbook
     from migverify.runbook.readiness.standing_reads import StandingLimits
@@ -96,7 +97,6 @@ def readiness_watch(
     Exit by the last evaluation: 0 ready, 1 not ready, 3 not known; 130 after Ctrl-C.
     """
     from migverify.cli.grants import chosen_commands
-    from migverify.runbook.announce.sinks import open_sink, sink_problems
     from migverify.runbook.readiness.log import open_log
     from migverify.runbook.readiness.standing_reads import StandingLimits
     from migverify.runbook.readiness.watch import ReadinessStatus, ReadinessWatch
@@ -136,17 +136,28 @@ def readiness_watch(
             publish(readiness_metrics(status, seconds))
             _print(status, asked if as_json else None)
 
-        before, text = kept.given_up, sys.stderr if as_json else None  # no text between the objects
-        wrong = {sink.name: problems for sink in book.sinks.values() if (problems := sink_problems(sink))}
-        for problem in (one for problems in wrong.values() for one in problems):
-            say(f"{problem}; its announcements wait in {kept.path} for a watch that can send them")
+        before, sinks = kept.given_up, _opened(book.sinks, kept.path, sys.stderr if as_json else None)
         last = ReadinessWatch(
-            asked.evaluate, kept, book.sinks, [open_sink(one, stdout=text) for one in book.sinks.values() if one.name not in wrong],
+            asked.evaluate, kept, book.sinks, sinks,
             name=f"readiness-{book.service}-{name}", every=seconds, times=times, command=asked.command, on_status=show,
         ).run(stopped.is_set, stopped.wait)  # fmt: skip
         if kept.given_up > before:
             say(f"{kept.given_up - before} announcements could not be delivered and are given up; {kept.path} says why")
     raise typer.Exit(int(_exit_code(last, stopped=stopped.is_set())))
+
+
+def _opened(sinks: Mapping[str, Sink], log: Path, terminal: TextIO | None) -> list[OpenSink]:
+    """Return the sinks that can send; ``terminal`` is where the kind ``stdout`` writes, so that JSON has no text in it."""
+    from migverify.runbook.announce.sinks import open_sink, sink_problems
+
+    found = []
+    for sink in sinks.values():
+        problems = sink_problems(sink)
+        for problem in problems:
+            say(f"{problem}; its announcements wait in {log} for a watch that can send them")
+        if not problems:
+            found.append(open_sink(sink, stdout=terminal))
+    return found
 
 
 def _exit_code(last: ReadinessStatus | None, *, stopped: bool) -> ExitCode:
