@@ -147,7 +147,7 @@ def readiness_watch(
 
 
 def _opened(sinks: Mapping[str, Sink], log: Path, terminal: TextIO | None) -> list[OpenSink]:
-    """Return the sinks that can send; ``terminal`` is where the kind ``stdout`` writes, so that JSON has no text in it."""
+    """Return the sinks that can send; ``terminal`` is where the kind ``stdout`` writes: JSON has no text in it."""
     from migverify.runbook.announce.sinks import open_sink, sink_problems
 
     found = []

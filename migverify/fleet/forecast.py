@@ -17,7 +17,7 @@ from migverify.errors import MigverifyError
 from migverify.fleet.definition import FleetWave
 from migverify.fleet.model import ServiceStanding
 from migverify.fleet.read import ServiceView
-from migverify.fleet.read_journals import ServiceJournals
+from migverify.fleet.read_journals import ServiceJournals, is_of_the_night
 from migverify.model import Verdict
 from migverify.report.figures import amount
 from migverify.report.figures import duration as duration_text
@@ -139,16 +139,19 @@ def _wave(
     if not left:
         return WaveForecast(wave, 0.0, 0.0, True)
     known = [name for name in left if (found := forecasts.get(name)) is not None and found.p90 is not None]
-    samples = {name: forecasts[name].samples for name in known}
+    gone = {view.service.name: _running(view, wave, now) for view in views}
+    samples = {name: tuple(max(0.0, one - gone[name]) for one in forecasts[name].samples) for name in known}
     draw = random.Random(SEED)
     sums = [makespan([draw.choice(samples[name]) for name in known], wave.parallel) for _ in range(SAMPLES)]
     p50, p90 = quantile(sums, 0.5), quantile(sums, 0.9)
-    fits = p90 <= wave.window.duration
-    findings = [] if fits else [_too_long(wave, len(known), p50, p90)]
+    is_over = now >= wave.window.closes
+    room = wave.window.duration if is_over else wave.window.closes - max(now, wave.window.opens)
+    fits = p90 <= room
+    findings = [] if fits else [_too_long(wave, len(known), p50, p90, room)]
     if unknown := [name for name in left if name not in samples]:
         names = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED:,} more" if unknown[_NAMED:] else "")
         findings.append(f"it is not known how long the cutover of {names} takes")
-    if is_over := now >= wave.window.closes:
+    if is_over:
         ago = age_text(now - wave.window.closes)
         findings.insert(0, f"its window closed {ago} ago, and {amount(len(left), 'service')} of it "
                            f"{'is' if len(left) == 1 else 'are'} not cut over")  # fmt: skip
@@ -158,12 +161,21 @@ def _wave(
     return WaveForecast(wave, p50, p90, fits, finding, is_over)
 
 
-def _too_long(wave: FleetWave, count: int, p50: float, p90: float) -> str:
+def _running(view: ServiceView, wave: FleetWave, now: float) -> float:
+    """Return for how many seconds the cutover of a service goes on in the window of its wave; 0: it does not."""
+    if view.journals is None:
+        return 0.0
+    live = (run for run in view.journals.past if is_of_the_night(run, view.journals.runbook))
+    begun = [run.started for run in live if run.kind is RunKind.LIVE and run.ended is None]
+    return max((now - one for one in begun if wave.window.opens <= one <= now), default=0.0)
+
+
+def _too_long(wave: FleetWave, count: int, p50: float, p90: float, room: float) -> str:
     how = "one after the other" if wave.parallel == 1 else f"{wave.parallel} at a time"
     cutovers = "1 cutover takes" if count == 1 else f"{count:,} cutovers, {how}, take"
     return (
-        f"{cutovers} {duration_text(p90)} at p90 ({duration_text(p50)} at p50), and the window"
-        f" has {duration_text(wave.window.duration)}"
+        f"{cutovers} {duration_text(p90)} at p90 ({duration_text(p50)} at p50), and the window has"
+        f" {duration_text(room)}{'' if room == wave.window.duration else ' left'}"
     )
 
 

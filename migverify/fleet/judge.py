@@ -64,6 +64,8 @@ def judge(evidence: ServiceEvidence, rules: ServiceRules | None = None) -> Servi
     ]
     if not rules.required:
         counted.append(ServiceReason(FleetPart.PROOF, DOUBT, "nothing is required, so nothing is proved"))
+    if evidence.cut_over_doubt:
+        counted.insert(0, ServiceReason(FleetPart.DRILLS, DOUBT, evidence.cut_over_doubt))
     if evidence.cut_over is not None:
         run, _ = evidence.cut_over
         return ServiceState(evidence.service, ServiceStanding.CUT_OVER, parts, (), f"The cutover is done (run {run}).")

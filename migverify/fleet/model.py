@@ -182,7 +182,8 @@ class ServiceEvidence:
     """All that is known of a service. ``unread`` says why a part could not be read, ``unread_remedies`` what to do.
 
     ``verifications`` are the newest first, back to the newest full proof. ``cut_over``: the live run that completed,
-    and when. ``closes``: when the window of its wave closes, Unix seconds.
+    and when; ``cut_over_doubt``: why it may not be the last word. ``closes``: when the window of its wave closes,
+    Unix seconds.
     """
 
     service: str
@@ -198,6 +199,7 @@ class ServiceEvidence:
     drills: DrillsEvidence | None = None
     people: PeopleEvidence | None = None
     cut_over: tuple[str, float] | None = None
+    cut_over_doubt: str = ""
     options: str = ""
     closes: float = float("inf")
 

@@ -24,6 +24,7 @@ from migverify.fleet.read_journals import (
     FleetRooms,
     ServiceJournals,
     completed_cutover,
+    cutover_doubt,
     read_drills,
     read_people,
 )
@@ -151,7 +152,8 @@ class _FleetReader:
         if journals is None:
             return found
         done = completed_cutover(journals)
-        cut_over = None if done is None else (done.run, done.ended or done.started)
+        doubt = "" if done is None else cutover_doubt(journals, done)
+        cut_over = None if done is None or doubt else (done.run, done.ended or done.started)
         people = part.try_read((FleetPart.PEOPLE,), lambda: read_people(service, journals.runbook))
         drills = None
         if config is not None:
@@ -159,7 +161,7 @@ class _FleetReader:
             drills = part.try_read(
                 (FleetPart.DRILLS,), lambda: read_drills(journals, config, self.now, fingerprint, found.decision)
             )
-        return replace(found, cut_over=cut_over, people=people, drills=drills)
+        return replace(found, cut_over=cut_over, cut_over_doubt=doubt, people=people, drills=drills)
 
     def _fingerprint(self, found: ServiceEvidence) -> str:
         """Return the fingerprint of the definitions of now; empty where the answers about them are too old."""

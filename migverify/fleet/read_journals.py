@@ -152,7 +152,7 @@ def completed_cutover(journals: ServiceJournals) -> PastRun | None:
 
     The last run of the night decides: a rollback, or another live run that is not completed, ends what was done before.
     """
-    of_the_night = [run for run in journals.past if _is_of_the_night(run, journals.runbook)]
+    of_the_night = [run for run in journals.past if is_of_the_night(run, journals.runbook)]
     if not of_the_night:
         return None
     last = of_the_night[-1]
@@ -160,7 +160,17 @@ def completed_cutover(journals: ServiceJournals) -> PastRun | None:
     return last if is_cutover and last.state is RunState.COMPLETED else None
 
 
-def _is_of_the_night(run: PastRun, book: Runbook) -> bool:
+def cutover_doubt(journals: ServiceJournals, done: PastRun) -> str:
+    """Return why a completed cutover may not be the last word: a later run that nobody can read; empty: it is."""
+    wanted = wanted_runbooks(journals.runbook)
+    for one in journals.past.damaged:
+        is_earlier = one.not_after is not None and one.not_after <= done.started
+        if not is_earlier and (not one.runbook or one.runbook in wanted):
+            return f"run {done.run} cut it over, and run {one.run}, which may have rolled it back: {one.problem}"
+    return ""
+
+
+def is_of_the_night(run: PastRun, book: Runbook) -> bool:
     """Whether a run cuts the service over or rolls it back; a rollback runbook may name its environment otherwise."""
     if run.kind not in (RunKind.LIVE, RunKind.ROLLBACK):
         return False

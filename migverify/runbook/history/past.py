@@ -256,13 +256,15 @@ class PastRun:
 class Damaged:
     """A run whose journal cannot be read; ``runbook`` is empty where not even that is known.
 
-    ``case``: it is one of a disaster recovery case.
+    ``case``: it is one of a disaster recovery case. ``not_after``: when the first of the runs after it began, Unix
+    seconds; None: there is none, or it is not known where it belongs.
     """
 
     run: str
     runbook: str
     problem: str
     case: bool = False
+    not_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +313,7 @@ def past_runs(
     for id_, (before, after) in zip(ids, bounds, strict=True):
         found = _read(room, id_, firsts[id_], wanted, known.get(id_, {}), cases=cases)
         if isinstance(found, Damaged):
-            damaged.append(found)
+            damaged.append(replace(found, not_after=after))
         elif found is not None:
             runs.append(replace(found, not_before=before, not_after=after))
     return Past(tuple(runs), tuple(damaged))

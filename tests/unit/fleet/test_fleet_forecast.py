@@ -15,7 +15,9 @@ from migverify.fleet.model import ServiceStanding
 from migverify.fleet.read import read_fleet
 from migverify.model import Verdict
 from migverify.runbook.definition.forecast import Estimate, Progress, duration_of, forecast
+from migverify.runbook.history.past import past_runs
 from migverify.runbook.kinds import RunKind
+from migverify.runbook.record.run_store import RunStore
 from migverify_lab.fleet import MadeFleet
 
 
@@ -62,6 +64,29 @@ def test_a_wave_that_does_not_fit_into_its_window_is_a_finding(fleet: MadeFleet,
         assert state.verdict is Verdict.MISMATCH
     one = read_state(load_fleet(fleet.folder / "fleet.yaml"), 0.0, lambda service: service.name == "users")
     assert one.waves[0].fits is fits, "all services of the wave count, whichever are shown"
+
+
+def test_what_counts_is_what_an_open_window_has_left(fleet: MadeFleet) -> None:
+    for name in fleet.services:
+        fleet.all_fine(name)
+    took = runbook_forecasts(read_fleet(load_fleet(fleet.write())))["users"].p90 or 0.0
+    now = time.time()
+    start = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now))
+    fleet.write(waves=[{"name": "first", "window": {"start": start, "duration": f"{took * 4:.0f}s"}}])
+    definition = load_fleet(fleet.folder / "fleet.yaml")
+    opens = definition.waves[0].window.opens
+    for left, fits in ((4.0, True), (2.5, True), (1.5, False), (0.1, False)):
+        (wave,) = read_state(definition, opens + took * (4 - left)).waves
+        assert wave.fits is fits, left
+        assert ("left" in wave.finding) is not fits
+    (wave,) = read_state(definition, opens - 3600).waves
+    assert wave.fits is True
+    fleet.drill("orders", 9, live=True, ends=False)  # it goes on, and has been for a while
+    began = max(run.started for run in past_runs(RunStore(fleet.folder / "drills")))
+    fleet.write(waves=[{"name": "first", "window": {"start": start, "duration": f"{took * 4:.0f}s"}}])
+    (wave,) = read_state(definition, max(began, opens) + took).waves
+    assert wave.p90 is not None
+    assert wave.p90 <= took * 1.1, "what the one that goes on has behind it is not left"
 
 
 def test_cutovers_that_do_not_fit_are_too_many_whatever_the_unknown_ones_take(fleet: MadeFleet) -> None:

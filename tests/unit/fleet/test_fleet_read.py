@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -313,6 +314,42 @@ def test_a_rollback_or_another_live_run_ends_a_cutover(ready: MadeFleet) -> None
     assert views(ready)["orders"].state.standing is ServiceStanding.CUT_OVER
     ready.drill("orders", 3, live=True, ends=False)
     assert views(ready)["orders"].state.standing is not ServiceStanding.CUT_OVER
+
+
+DAMAGE = {
+    "a line is another one": [
+        "update migverify_runbook_events set line = replace(line, '20', '19') where run = ? and seq = 3"
+    ],
+    "a line is cut off": ["update migverify_runbook_events set line = substr(line, 1, 40) where run = ? and seq = 3"],
+    "its first line is none": ["update migverify_runbook_events set line = 'x' where run = ? and seq = 0"],
+    "no line is left": ["delete from migverify_runbook_events where run = ?"],
+    "it is gone": [
+        "delete from migverify_runbook_events where run = ?",
+        "delete from migverify_runbook_runs where run = ?",
+    ],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_cutover_is_not_known_where_a_later_run_that_nobody_can_read_may_have_rolled_it_back(
+    ready: MadeFleet, damage: list[str]
+) -> None:
+    def harm(run: str, *statements: str) -> None:
+        with closing(sqlite3.connect(ready.folder / "drills" / "runs.db")) as database, database:
+            for statement in statements:
+                database.execute(statement, (run,))
+
+    early = ready.drill("orders", 8)
+    ready.drill("orders", 1, live=True)
+    harm(early, DAMAGE["a line is cut off"][0])
+    assert views(ready)["orders"].state.standing is ServiceStanding.CUT_OVER, "a run before it cannot roll it back"
+    back = ready.journal("orders", RunKind.ROLLBACK, "orders-back", "prod")
+    ready.drill("users", 8)  # it names the run before it
+    harm(back, *damage)
+    for requires in (["proof"], ["proof", "drills"]):
+        found = views(ready, requires=requires)["orders"].state
+        assert found.standing is NOT_KNOWN
+        assert "run orders-live-1 cut it over, and run orders-back, which may have rolled it back: " in found.sentence
 
 
 def test_a_rollback_by_a_runbook_of_its_own_ends_a_cutover(ready: MadeFleet) -> None:
