@@ -97,8 +97,14 @@ def completed(step: NextStep) -> NextStep:
     if not step.command.startswith(_TAKE_GIVEN):
         return step
     given = GIVEN.get()
-    words = [word for flag in ("--config", "--store") if flag in given for word in (flag, given[flag])]
+    flags = ("--config",) if step.command.startswith("migverify config ") else ("--config", "--store")
+    words = [word for flag in flags if flag in given for word in (flag, given[flag])]
     return replace(step, command=scrub(hide_logins(" ".join([step.command, *map(shlex.quote, words)]))))
+
+
+def completed_text(text: str) -> str:
+    """Return a sentence whose commands have the configuration and the store that this command was given."""
+    return _COMMAND.sub(lambda found: completed(NextStep(found[0], "")).command, text)
 
 
 def completed_report(report: Report) -> Report:
@@ -108,7 +114,11 @@ def completed_report(report: Report) -> Report:
 
 GIVEN: ContextVar[dict[str, str]] = ContextVar("given", default={})  # noqa: B039 - never written to
 """``--config`` and ``--store`` of the command that runs, where they are not the defaults."""
-_TAKE_GIVEN = tuple(f"migverify {name} " for name in ("tables", "report", "recon", "guard", "check", "status"))
+_TAKE_GIVEN = tuple(
+    f"migverify {name} " for name in ("tables", "report", "recon", "guard", "check", "status", "config")
+)  # fmt: skip
+_COMMAND = re.compile(r"migverify [a-z]+(?: (?:[a-z]+|--[a-z-]+|'[^']+'|\d{8}T[\w-]+))*")
+"""A command within a sentence: its words, options and run ids, up to the next mark."""
 
 
 def given_options(parameters: Mapping[str, Any]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, completed, examples, say, visible
+from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, completed, completed_text, examples, say, visible
 from migverify.cli.guards import MetricsFileOption
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
 from migverify.cli.runbook_history import check_command, definition_now
@@ -299,7 +299,7 @@ class _Questions:
         from migverify.runbook.history.readiness import NOT_ASKED
 
         if condition.id not in self.without:
-            return condition
+            return replace(condition, do=completed_text(condition.do))
         return replace(condition, state=NOT_ASKED, found="left out by --without", reasons=(), do="")
 
     def _of_servers(self) -> Iterator[Condition]:

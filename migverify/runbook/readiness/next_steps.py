@@ -23,7 +23,7 @@ _COMMANDS = {
     "capacity": "migverify guard capacity",
     "certificate": "migverify guard settings",
     "retention": "migverify guard settings",
-    "watch": "migverify tables watch",
+    "watch": "migverify tables watch --since last",
     "proof": "migverify tables verify",
 }
 _LONGEST_REASON = 200

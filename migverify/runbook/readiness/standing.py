@@ -134,11 +134,23 @@ def capacity(answers: Sequence[GuardAnswer] | None, asked: float | None, now: fl
     age = now - asked
     failed = [_shown(one) for one in answers if one.state is AnswerState.FAIL]
     open_ = [f"{_shown(one)} is not known" for one in answers if one.state is AnswerState.INCONCLUSIVE]
-    if age > max_age:
+    if ahead := _ahead("it was asked", age):
+        open_.append(ahead)
+    elif age > max_age:
         open_.append(f"its answers are {age / DAY:.1f} days old, and at most {max_age / DAY:g} count")
     if not answers:
         open_.append("it has no answers")
     return _condition("capacity", failed, open_, f"{len(answers)} answers", "Ask again: migverify guard capacity")
+
+
+def _ahead(words: str, age: float) -> str:
+    """Return that evidence is of the future, or of no time at all; empty where it is not.
+
+    By its age it would be fresh until the clock has caught up, whatever became of it.
+    """
+    if age >= -CLOCK_SKEW:
+        return ""
+    return f"{words} {-age / DAY:.1f} days after now: a clock is wrong" if age < 0 else f"it is not known when {words}"
 
 
 # --- grants and people ----------------------------------------------------------------------------------------------
@@ -224,9 +236,11 @@ def watch(view: WatchView | None, now: float, max_lag: float) -> Condition:
     if last is None:
         return _condition("watch", (), [f"{about}: {view.reason or 'it has kept no status'}"], "no status", do)
     missing, open_ = [], []
-    if now - last.at > SILENT_SECONDS:
+    if ahead := _ahead(f"{about} kept its last status", now - last.at):
+        open_.append(ahead)
+    elif now - last.at > SILENT_SECONDS:
         missing.append(f"{about} is stalled: its last status is {now - last.at:,.0f} s old")
-    elif last.oldest_seconds is not None and last.oldest_seconds > max_lag:
+    elif last.oldest_seconds is not None and not last.oldest_seconds <= max_lag:
         missing.append(f"{about} is behind: the oldest open key was written {last.oldest_seconds:,.0f} s ago")
     elif last.verdict is Verdict.MISMATCH:
         missing.append(f"{about} is MISMATCH: {last.reason}")
@@ -261,9 +275,8 @@ def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
     if newest.differs:
         reasons = [f"tables differ in run {run}, which is newer than {about} read them whole" for run in newest.differs]
         return _condition("proof", reasons, (), about, "migverify tables verify")
-    if age < -CLOCK_SKEW:
-        text = f"{about} began {-age / DAY:.1f} days after now, by the clock of who ran it"
-        return _condition("proof", (), [text], about, "Set the clocks right, then migverify tables verify.")
+    if ahead := _ahead(f"{about} began", age):
+        return _condition("proof", (), [ahead], about, "Set the clocks right, then migverify tables verify.")
     late = [f"{about} is {age / DAY:.1f} days old, and at most {max_age / DAY:g} count"] if age > max_age else []
     return _condition("proof", late, (), f"{about}, {age / DAY:.1f} days old", do)
 

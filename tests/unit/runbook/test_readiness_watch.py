@@ -29,6 +29,7 @@ from migverify.runbook.readiness.log import ReadinessLog, open_log
 from migverify.runbook.readiness.metrics import change_line, heartbeat, readiness_metrics, status_as_json
 from migverify.runbook.readiness.watch import ReadinessStatus, ReadinessWatch
 from migverify.secrets import Secret, remember
+from migverify.store.open import open_store
 from tests.unit.runbook_hooks import Scripted, hook
 from tests.unit.runbook_small import HEAD, STEPS
 from tests.waiting import wait_for
@@ -507,6 +508,27 @@ def test_the_command_that_is_announced_repeats_what_the_watch_was_given(
     assert [word for word in words[1:] if not word.startswith("service=")] == [
         word for word in (*given, "--no-announce") if not word.startswith("service=")
     ]
+
+
+def test_commands_in_remedies_have_the_configuration_of_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my own.yaml").write_text(
+        "source: {url: 'mysql://u@127.0.0.1:1/'}\ntarget: {url: 'tidb://u@127.0.0.1:1/'}\n"
+        "tables: {include: [a.*]}\nstore: sqlite:///runs.db\n"
+    )
+    open_store("sqlite:///runs.db").close()
+    words = ["runbook", "readiness", str(small(tmp_path)), "-e", "prod", "--watch", "--times", "1", "--json"]
+    assert run([*words, "--config", "my own.yaml"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    do = {one["id"]: one["do"] for one in found["conditions"]}
+    assert do["proof"] == "migverify tables verify --config 'my own.yaml', or `--since` the last one"
+    steps = {one["command"] for one in found["next_steps"]}
+    assert {
+        "migverify config --grants --config 'my own.yaml'",
+        "migverify tables verify --config 'my own.yaml'",
+    } <= steps
 
 
 def test_the_command_that_is_announced_works_beside_the_watch_and_announces_nothing(
