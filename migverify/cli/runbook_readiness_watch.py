@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
@@ -19,7 +20,7 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, completed, completed_text, examples, say, visible
 from migverify.cli.guards import MetricsFileOption
-from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
+from migverify.cli.runbook_begin import catalogue, decision_of, floor_of, named_environment
 from migverify.cli.runbook_history import check_command, definition_now
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
@@ -28,6 +29,7 @@ from migverify.errors import ConfigError, ExitCode, MigverifyError, UsageError
 from migverify.secrets import hide_logins, scrub
 
 if TYPE_CHECKING:
+    from migverify.guards.schema_model import Snapshot
     from migverify.runbook.announce.sinks import OpenSink
     from migverify.runbook.history.readiness import Condition
     from migverify.runbook.model import Runbook, Sink
@@ -260,6 +262,36 @@ def _log_file(room: RunStore, book: WatchedRunbook) -> Path:
     return _log_folder(room) / f"{plain}-{short}.jsonl"
 
 
+class _Definitions:
+    """The definitions of both sides at one evaluation: read once, or once why they cannot be."""
+
+    def __init__(self, config: Path) -> None:
+        self._config = config
+        self._found: Snapshot | MigverifyError | None = None
+
+    def read(self) -> Snapshot:
+        """Return them; raises MigverifyError."""
+        from migverify.runbook.run.schema_now import definitions_now
+
+        if self._found is None:
+            try:
+                self._found = definitions_now(self._config)
+            except MigverifyError as error:
+                self._found = error
+        if isinstance(self._found, MigverifyError):
+            raise self._found
+        return self._found
+
+    def fingerprint(self) -> str:
+        """Return their hash; empty where they cannot be read: `tables` says why, and nothing is proved about them."""
+        from migverify.runbook.run.schema_now import fingerprint_of
+
+        try:
+            return fingerprint_of(self.read().fingerprints())
+        except MigverifyError:
+            return ""
+
+
 @dataclass(slots=True)
 class _Questions:
     """What is asked at every evaluation. The file, the journals, the servers and the store are read anew each time."""
@@ -289,7 +321,8 @@ class _Questions:
         from migverify.runbook.readiness.evaluation import DECISION, ReadinessEvaluation
         from migverify.runbook.readiness.standing import MEASURED, following
 
-        found = tuple(self._asked(one) for one in (*self._conditions(), *self._of_servers()))
+        definitions = _Definitions(self.config)
+        found = tuple(self._asked(one) for one in (*self._conditions(definitions), *self._of_servers(definitions)))
         return ReadinessEvaluation(
             time.time(), self.first.id, self.first.service, self.environment, found, MEASURED | {DECISION},
             following(found),
@@ -302,7 +335,7 @@ class _Questions:
             return replace(condition, do=completed_text(condition.do))
         return replace(condition, state=NOT_ASKED, found="left out by --without", reasons=(), do="")
 
-    def _of_servers(self) -> Iterator[Condition]:
+    def _of_servers(self, definitions: _Definitions) -> Iterator[Condition]:
         """Yield the conditions that no journal shows; without a configuration they are not known."""
         from migverify.cli.report import open_run_store
         from migverify.config import load_config
@@ -316,9 +349,10 @@ class _Questions:
                 reason = error.message.split("\n")[0]
                 yield from (unknown(id_, reason, error.hint) for id_ in STANDING if id_ != "people")
             return
-        yield from standing_conditions(loaded, lambda: open_run_store(None, self.config), self.limits, time.time)
+        store = partial(open_run_store, None, self.config)
+        yield from standing_conditions(loaded, store, self.limits, time.time, definitions.read)
 
-    def _conditions(self) -> Iterator[Condition]:
+    def _conditions(self, definitions: _Definitions) -> Iterator[Condition]:
         from migverify.runbook.definition.load import load_runbook
         from migverify.runbook.readiness.definition import undefined
 
@@ -326,7 +360,7 @@ class _Questions:
             book = load_runbook(self.path, self.given, self.environment)
             conditions = [
                 definition_now(book, self.path, self.given, self.environment, self.cases),
-                *self._of_journals(book),
+                *self._of_journals(book, definitions),
             ]
         except MigverifyError as error:
             do = error.hint or "The other conditions keep the state of the last evaluation until it can be read."
@@ -334,7 +368,7 @@ class _Questions:
             return
         yield from conditions
 
-    def _of_journals(self, book: Runbook) -> tuple[Condition, ...]:
+    def _of_journals(self, book: Runbook, definitions: _Definitions) -> tuple[Condition, ...]:
         from migverify.runbook.definition.load import case_priorities
         from migverify.runbook.history.past import past_runs
         from migverify.runbook.history.readiness import readiness, wanted_runbooks
@@ -348,7 +382,7 @@ class _Questions:
         if known is None and self.has_config:
             # Without it a decision that was asked for would not be asked for any more.
             raise ConfigError(f"{self.config} is gone", hint="Put the configuration back.")
-        fingerprint = fingerprint_now(known)
+        fingerprint = definitions.fingerprint() if known is not None else ""
         found = readiness(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))
         run = found.drills[-1] if found.drills else ""
         drilled = self.room.open(run).status.runbook if run else None

@@ -88,7 +88,7 @@ def snapshot(
         found = read_snapshot(scope)
         if not any(side.tables for side in found.sides):
             raise UsageError("no table is in scope on any side", hint="tables.include names what takes part.")
-        prints = {side.endpoint: side.fingerprint for side in found.sides}
+        prints = found.fingerprints()
         facts = {**scope.facts(), "fingerprints": prints}
         plan = {"guards": [NAME], "snapshot": True}
         run_id = opened.start_run(command_line(), "", plan, facts, kind=StoredKind.GUARDS)
@@ -299,7 +299,7 @@ def _by_cause(guard: SchemaGuard, *, passed: bool) -> Callable[[GuardResult], It
 
 
 def _rendered(comparisons: Sequence[DefinitionComparison], snapshot: Snapshot | None) -> dict[str, Any]:
-    prints = {} if snapshot is None else {side.endpoint: side.fingerprint for side in snapshot.sides}
+    prints = {} if snapshot is None else snapshot.fingerprints()
     return {
         "equal": bool(comparisons) and all(one.equal for one in comparisons), "fingerprints": prints,
         "not_seen": {} if snapshot is None else {s.endpoint: list(s.hidden) for s in snapshot.sides if s.hidden},

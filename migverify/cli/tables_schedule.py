@@ -116,8 +116,14 @@ def keep_verifying(
         firing = schedule.after(max(begun, clock()))
         try:
             tell(f"next run at {schedule.shown(firing)}; Ctrl-C ends the schedule")
+            seen = clock()
             while (left := firing - clock()) > 0:
                 sleep(min(left, LONGEST_SLEEP))
+                if clock() < seen - LONGEST_SLEEP:  # it was set back: a night that was to come is one again
+                    begun = clock()
+                    firing = schedule.after(begun)
+                    tell(f"the clock was set back; next run at {schedule.shown(firing)}")
+                seen = clock()
         except KeyboardInterrupt:
             tell(f"the schedule ends with the exit code of its last run, {int(last)}")
             return last

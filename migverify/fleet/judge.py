@@ -365,7 +365,7 @@ def _people(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
         return found
     found.figure = ", ".join(people.on_call) or "nobody"
     if not people.on_call:
-        found.harm("nobody is on call", "Name people under on_call in the fleet file.")
+        found.doubt("the fleet file names nobody on call", "Name people under on_call in the fleet file.")
         return found
     if not people.roles:
         found.doubt("the runbook names nobody")

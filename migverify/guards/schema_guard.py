@@ -337,7 +337,7 @@ class SchemaGuard:
         if self.snapshot is None:
             return {}
         return {
-            "fingerprints": {side.endpoint: side.fingerprint for side in self.snapshot.sides},
+            "fingerprints": self.snapshot.fingerprints(),
             "baseline": "" if self.baseline is None else self.baseline.label, "readings": self.readings,
         }  # fmt: skip
 

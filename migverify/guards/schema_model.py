@@ -73,6 +73,14 @@ class Snapshot:
     sides: tuple[SideSchema, ...]
     label: str = ""
 
+    def fingerprints(self) -> dict[str, str]:
+        """Return the fingerprint of each endpoint."""
+        return {side.endpoint: side.fingerprint for side in self.sides}
+
+    def layouts(self) -> dict[str, str]:
+        """Return fingerprints of columns, keys and options by ``endpoint/database.table``, as runs record them."""
+        return {f"{side.endpoint}/{table.name}": table.layout for side in self.sides for table in side.tables}
+
     def side(self, endpoint: str) -> SideSchema | None:
         """Return the side of that name."""
         return next((side for side in self.sides if side.endpoint == endpoint), None)
@@ -178,7 +186,7 @@ def to_json(snapshot: Snapshot) -> dict[str, Any]:
     """Return a snapshot as a JSON value, fingerprints first."""
     return {
         "form": FORM, "taken": snapshot.taken,
-        "fingerprints": {side.endpoint: side.fingerprint for side in snapshot.sides},
+        "fingerprints": snapshot.fingerprints(),
         "tables": {
             f"{side.endpoint}/{table.name}": table.fingerprint for side in snapshot.sides for table in side.tables
         },

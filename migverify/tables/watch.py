@@ -54,6 +54,8 @@ WITNESSES = 3
 SAMPLE_SECONDS = 1.0
 WHY = "its text in the changes is not that of the servers (a time zone, a declared type, a FLOAT)"
 STATUS_SECONDS = 1.0
+SET_BACK_SECONDS = 1.0
+"""A wall clock that went back by more was set; a smaller step is waited for."""
 
 
 def _no_plan(pairs: Sequence[Watched]) -> Sequence[Watched]:
@@ -105,6 +107,7 @@ class TablesWatch:
     _taken: set[tuple[int, KeyText]] = field(default_factory=set)
     _troubles: dict[str, str] = field(default_factory=dict)
     _sampled_at: float = 0.0
+    _seen: float = 0.0
     _noted: Counter[int] = field(default_factory=Counter)
     _threads: ThreadPoolExecutor = field(init=False)
 
@@ -335,7 +338,11 @@ class TablesWatch:
         room = 2 * self.slots - len(self._under_way)
         if room <= 0:
             return
-        due = self.ledger.due(self._ready, time.time(), (room + 2 * self.slots) * AT_ONCE)
+        now = time.time()
+        if now < self._seen - SET_BACK_SECONDS:
+            self.ledger.set_back(self._seen - now)
+        self._seen = now
+        due = self.ledger.due(self._ready, now, (room + 2 * self.slots) * AT_ONCE)
         by_pair: dict[int, list[LedgerKey]] = {}
         for key in due:
             if (key.pair, key.key) not in self._taken:

@@ -162,6 +162,11 @@ class Ledger(MovingKeys):
                 [(s, p.file, p.offset, p.gtids, n) for s, (p, n) in positions.items()],
             )
 
+    def set_back(self, seconds: float) -> None:
+        """Move what the ledger knows of times: the clock was set back by so much, and no key is to wait for it."""
+        with self._transaction() as db:
+            db.execute("UPDATE touched SET due=due-?, first=first-?", [seconds, seconds])
+
     def due(self, applied: Mapping[int, int], now: float, limit: int) -> list[LedgerKey]:
         """Return keys whose last touch the target has applied and whose wait is over.
 

@@ -96,7 +96,7 @@ def _is_block(block: Any) -> bool:
 
 
 def _is_text(text: Any, most: int) -> bool:
-    if not isinstance(text, dict) or text.get("type") != "mrkdwn" or set(text) != {"type", "text"}:
+    if not isinstance(text, dict) or text.get("type") != "mrkdwn" or set(text) - {"verbatim"} != {"type", "text"}:
         return False
     return 0 < len(text["text"]) <= most and not _ESCAPED.search(text["text"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 import time
@@ -24,6 +25,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _AGAIN = frozenset({408, 429})
 _SHORT = 15
 _ANSWER_BYTES = 1 << 16
+_EVERYBODY = re.compile(r"@(?=(?:all|channel|everyone|here)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,5 +133,9 @@ def fault_of(error: Exception) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text as Slack and those like it show it: ``<!channel>`` in it wakes nobody, ``<...|...>`` is no link."""
+    """Return a text as Slack and those like it show it: what wakes everybody wakes nobody, ``<...|...>`` is no link.
+
+    Slack wakes a channel for ``<!channel>``, others for ``@channel``, ``@all``, ``@here`` and ``@everyone``.
+    """
+    text = _EVERYBODY.sub("@\u200b", text)  # a space without a width
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -22,7 +22,7 @@ from migverify.runbook.model import Runbook, Sink, Step
 from migverify.runbook.record.heads import Head, head_text, previous_of
 from migverify.runbook.state import PASSED, Delivery, RunStatus, StepStatus, between
 
-__all__ = ["GROUPS", "READINESS", "Announcement", "announcements", "fields_of", "group_of", "takes"]
+__all__ = ["GROUPS", "READINESS", "RESOLVING", "Announcement", "announcements", "fields_of", "group_of", "takes"]
 
 _K, _S, _R = EventKind, StepState, RollbackState
 READINESS = {"missing": "readiness missing", "unknown": "readiness unknown", "ok": "readiness ok"}
@@ -42,6 +42,11 @@ GROUPS = {
     "head": (HEAD,),
 }  # fmt: skip
 """Kinds of announcements by the word that ``only`` of a sink names; urgent ones are sent before all others."""
+RESOLVING = frozenset({
+    "called", "started", "done", "accepted", "decided", "waived", "went to", "undone", "rollback over", "resumed",
+    "run ended", "guard pass", "readiness ok",
+})  # fmt: skip
+"""What ends the trouble that was announced of its topic."""
 _GROUP_OF = {what: group for group, kinds in GROUPS.items() for what in kinds}
 _ALARMS = {"late": "LATE", "short": "SUSPICIOUSLY SHORT", "waiting": "WAITING FOR"}
 
@@ -303,7 +308,10 @@ def _sinks(runbook: Runbook, what: str, to: tuple[str, ...] = ()) -> tuple[str, 
 def takes(sink: Sink, what: str) -> bool:
     """Tell whether a sink takes a kind of announcement."""
     only = sink.arguments.get("only")
-    return group_of(what) in only if isinstance(only, list | tuple) else True
+    if not isinstance(only, list | tuple):
+        return True
+    # An incident that a sink has opened is resolved by it, whichever groups it takes.
+    return group_of(what) in only or (sink.kind == "pagerduty" and what in RESOLVING)
 
 
 def _holder(m: _Moment, role: str | None) -> str:

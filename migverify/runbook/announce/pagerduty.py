@@ -17,7 +17,7 @@ from migverify.codec import parse_json
 from migverify.errors import ConfigError
 from migverify.runbook.announce.http import Poster
 from migverify.runbook.announce.message import Message, SinkError
-from migverify.runbook.announce.moments import group_of
+from migverify.runbook.announce.moments import RESOLVING, group_of
 from migverify.secrets import Secret
 
 __all__ = ["ENQUEUE", "LIMIT_BYTES", "action_of", "dedup_key", "event_of", "refusal_words", "routing_key", "sender"]
@@ -32,10 +32,6 @@ _DETAIL = 4096
 TRIGGER, ACKNOWLEDGE, RESOLVE = "trigger", "acknowledge", "resolve"
 _TAKEN_UP = frozenset({"retried", "undo"})
 """Somebody, or the executor, works at it: the incident is acknowledged."""
-_RESOLVING = frozenset({
-    "called", "started", "done", "accepted", "decided", "waived", "went to", "undone", "rollback over", "resumed",
-    "run ended", "guard pass", "readiness ok",
-})  # fmt: skip
 _WARNINGS = frozenset({"waiting", "late", "short", "guard inconclusive", "readiness unknown"})
 TEST = "test"
 """A message of ``runbook check --announce``: its incident is resolved at once."""
@@ -44,7 +40,7 @@ _CRITICAL = frozenset({"undo failed", "unknown", "rollback ordered"})
 
 def action_of(what: str) -> str | None:
     """Return what a kind of announcement does to an incident; None: nothing is sent, PagerDuty is no log."""
-    if what in _RESOLVING:
+    if what in RESOLVING:
         return RESOLVE
     if what in _TAKEN_UP:
         return ACKNOWLEDGE

@@ -42,7 +42,7 @@ def blocks_of(message: Message) -> list[dict[str, Any]]:
     blocks = [_section(f"{mark}*{escaped(text)}*", _SECTION)]
     facts = [f"*{name}*\n{escaped(fields[name])}" for name in _SHOWN if fields.get(name)]
     if facts:
-        some = [{"type": "mrkdwn", "text": _cut(one, _FIELD)} for one in facts[:_FIELDS]]
+        some = [{"type": "mrkdwn", "verbatim": True, "text": _cut(one, _FIELD)} for one in facts[:_FIELDS]]
         blocks.append({"type": "section", "fields": some})
     blocks += [_section(f"*{title}*\n{escaped(fields[name])}", _SECTION) for name, title in _LONG if fields.get(name)]
     if command := fields.get("command"):
@@ -54,7 +54,9 @@ def blocks_of(message: Message) -> list[dict[str, Any]]:
         button = {"type": "button", "text": label, "url": link, "action_id": "migverify-open"}
         blocks.append({"type": "actions", "elements": [button]})
     of = f"{message.what} · {message.id}"
-    blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": _cut(escaped(of), _CONTEXT)}]})
+    blocks.append(
+        {"type": "context", "elements": [{"type": "mrkdwn", "verbatim": True, "text": _cut(escaped(of), _CONTEXT)}]}
+    )
     return blocks
 
 
@@ -68,7 +70,7 @@ def message_of(message: Message, channel: str | None = None) -> dict[str, Any]:
 
 
 def _section(text: str, most: int) -> dict[str, Any]:
-    return {"type": "section", "text": {"type": "mrkdwn", "text": _cut(text, most)}}
+    return {"type": "section", "text": {"type": "mrkdwn", "verbatim": True, "text": _cut(text, most)}}
 
 
 def _cut(text: str, most: int) -> str:

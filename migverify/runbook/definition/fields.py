@@ -56,6 +56,10 @@ _UNITS = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
+_LONGEST = 100 * 365.25 * 86_400
+"""Seconds. Beyond it no clock, calendar or waiting thread can count."""
+
+
 def parse_duration(value: object) -> object:
     """``90s``, ``5m``, ``1h30m``, ``500ms`` -> seconds; ``T+110m`` counts from the start; ``0`` needs no unit.
 
@@ -74,6 +78,8 @@ def parse_duration(value: object) -> object:
     if not found or not any(found.groups()[1:]):
         raise ValueError("this is a duration, for example 30s, 5m or 1h30m")
     seconds = sum(float(count) * unit for count, unit in zip(found.groups()[1:], _UNITS, strict=True) if count)
+    if seconds > _LONGEST:
+        raise ValueError("this is longer than 100 years")
     return -seconds if found[1] else seconds
 
 

@@ -25,10 +25,15 @@ __all__ = [
     "announced",
     "changes",
     "known_after",
+    "standing_changes",
     "without_figures",
 ]  # fmt: skip
 
-_FIGURES = re.compile(r"\d[\d.,:]*")
+_FIGURES = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?"  # a date, or a moment
+    r"|(?<=\.)\d{6,}"  # the number of a log's file
+    r"|(?<![\w.:])(?<!\w-)(?!\d+\.\d+\.\d+\.\d)\d[\d.,:]*"  # a number by itself: that in a name or an address is none
+)
 _LONGEST_REASON = 2000
 DECISION = "decision"
 
@@ -124,7 +129,7 @@ class ConditionChange:
 
 
 def without_figures(text: str) -> str:
-    """Return a reason without its figures: an age or a count that grows is no other reason."""
+    """Return a reason without its figures: an age or a count that grows is no other reason, another name is one."""
     return _FIGURES.sub("#", text)
 
 
@@ -143,6 +148,14 @@ def changes(
         if (now.is_bad and now != last) or (last.is_bad and not now.is_bad):
             found.append(ConditionChange(condition, last.state, verdict_before, evaluation.verdict))
     return tuple(found)
+
+
+def standing_changes(evaluation: ReadinessEvaluation, some: tuple[ConditionChange, ...]) -> tuple[ConditionChange, ...]:
+    """Return what somebody has to be told who heard nothing so far: bad conditions that are not among the changes."""
+    said = {one.condition.id for one in some}
+    verdict = evaluation.verdict
+    bad = (one for one in evaluation.own if evaluation.known(one).is_bad and one.id not in said)
+    return tuple(ConditionChange(one, one.state, verdict, verdict) for one in bad)
 
 
 def known_after(before: Mapping[str, Known], evaluation: ReadinessEvaluation) -> dict[str, Known]:

@@ -100,6 +100,8 @@ class ReadinessLog:
         By number of the announcement and sink.
     given_up
         Deliveries that no further try is made of.
+    sinks
+        Those that know the state by what was announced; None before the first change.
     watched
         The runbook as it was last read; None where no line has it.
     """
@@ -111,6 +113,7 @@ class ReadinessLog:
         self.verdict = ""
         self.undelivered: dict[tuple[int, str], PendingAnnouncement] = {}
         self.given_up = 0
+        self.sinks: frozenset[str] | None = None
         self.watched: WatchedRunbook | None = None
         self._next = 1
         for number, line in enumerate(self._whole_lines(), start=1):
@@ -150,19 +153,25 @@ class ReadinessLog:
             self._write({"kind": "watched", "runbook": watched.as_json()})
 
     def record(
-        self, at: float, verdict: str, known: Mapping[str, Known], some: Sequence[ConditionAnnouncement]
+        self,
+        at: float,
+        verdict: str,
+        known: Mapping[str, Known],
+        some: Sequence[ConditionAnnouncement],
+        sinks: Iterable[str] = (),
     ) -> list[tuple[int, ConditionAnnouncement]]:
         """Write down what an evaluation changed, and return its announcements with their numbers.
 
         Nothing is written when nothing is different.
         """
-        if verdict == self.verdict and dict(known) == self.known and not some:
+        informed = frozenset(sinks)
+        if verdict == self.verdict and dict(known) == self.known and not some and informed == self.sinks:
             return []
         numbered = list(enumerate(some, start=self._next))
         self._write({
             "kind": "changed", "log": self.id or token_hex(4), "at": at, "verdict": verdict,
             "known": {id_: [one.state, list(one.causes)] for id_, one in known.items()},
-            "announced": [{"number": number, **one.as_json()} for number, one in numbered],
+            "announced": [{"number": number, **one.as_json()} for number, one in numbered], "sinks": sorted(informed),
         })  # fmt: skip
         return [(number, self.undelivered[number, one.sinks[0]].announcement) for number, one in numbered]
 
@@ -200,6 +209,8 @@ class ReadinessLog:
                     str(id_): Known(str(one[0]), tuple(map(str, one[1]))) for id_, one in line["known"].items()
                 }
                 self.verdict = str(line["verdict"])
+                if "sinks" in line:  # not in lines of earlier versions
+                    self.sinks = frozenset(map(str, line["sinks"]))
                 for one in line["announced"]:
                     made = ConditionAnnouncement(
                         one["what"], one["topic"], one["text"], dict(one["fields"]), tuple(one["sinks"])

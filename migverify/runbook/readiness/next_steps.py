@@ -25,6 +25,7 @@ _COMMANDS = {
     "retention": "migverify guard settings",
     "watch": "migverify tables watch --since last",
     "proof": "migverify tables verify",
+    "tables": "migverify tables verify",
 }
 _LONGEST_REASON = 200
 

@@ -31,16 +31,17 @@ __all__ = [
     "proof",
     "retention",
     "retention_seconds",
+    "tables",
     "unknown",
     "watch",
 ]  # fmt: skip
 
 DAY = 86_400.0
-STANDING = ("people", "servers", "grants", "limits", "capacity", "certificate", "retention", "watch", "proof")
+STANDING = ("people", "servers", "grants", "limits", "capacity", "certificate", "retention", "watch", "proof", "tables")
 """Conditions that only a watch of readiness asks, in their order."""
 MEASURED = frozenset({"servers", "limits", "capacity", "certificate", "retention", "watch", "proof"})
 """Those whose reasons hold figures of the moment: another figure is no other reason."""
-_OF_SERVERS = frozenset({"grants", "limits", "certificate", "retention", "schema"})
+_OF_SERVERS = frozenset({"grants", "limits", "certificate", "retention", "schema", "tables"})
 """Conditions that cannot be known while a server does not answer; ``servers`` says so for all of them."""
 ANSWERED: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "servers": ("every server answers and lets the user in", ("reachable",), ""),
@@ -75,6 +76,7 @@ _WANTS = {
     "capacity": "the last asking of `guard capacity` fails nothing",
     "watch": "the watch of tables is alive, and finds no difference",
     "proof": "a verification of all tables is MATCH and new enough",
+    "tables": "the tables are defined as the last proof read them",
 }
 
 
@@ -253,13 +255,38 @@ def watch(view: WatchView | None, now: float, max_lag: float) -> Condition:
 class LastProof:
     """The newest verification of all tables: ``began`` is Unix time, and no table was read before.
 
-    ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first.
+    ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first. ``layouts``
+    are the fingerprints of the tables' definitions as it read them, by ``endpoint/database.table``.
     """
 
     run_id: str
     verdict: Verdict
     began: float
     differs: tuple[str, ...] = ()
+    layouts: Mapping[str, str] = field(default_factory=dict)
+
+
+def tables(newest: LastProof | None, now: Mapping[str, str]) -> Condition:
+    """Judge whether a proof is of the tables that are there: it says nothing of a column that came or went since.
+
+    Parameters
+    ----------
+    now
+        Fingerprints of the definitions of now, as ``LastProof.layouts``.
+    """
+    if newest is None:
+        return Condition("tables", NOT_ASKED, _wants("tables"), "no verification of all tables is in the store")
+    about, read, do = f"run {newest.run_id}", newest.layouts, "migverify tables verify"
+    new = sorted(name for name in now.keys() - read.keys() if name.startswith("source"))
+    if not read:
+        return _condition("tables", (), [f"{about} kept no definitions"], about, do)
+    changed = [f"{name} is gone since {about}" for name in sorted(read.keys() - now.keys())]
+    others = sorted(name for name in read.keys() & now.keys() if read[name] != now[name])
+    changed += [f"{name} is defined otherwise than {about} read it" for name in others]
+    changed += [f"{name} is new since {about}" for name in new]
+    if len(changed) > _FEW:
+        changed[_FEW:] = [f"{len(changed) - _FEW:,} more are"]
+    return _condition("tables", changed, (), f"{len(read):,} definitions as {about} read them", do)
 
 
 def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:

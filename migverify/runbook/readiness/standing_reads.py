@@ -23,6 +23,8 @@ from migverify.guards.check_read import CheckPlan
 from migverify.guards.check_table import chosen
 from migverify.guards.lacking import lacking_grants
 from migverify.guards.model import GuardAnswer
+from migverify.guards.schema_keep import layouts_of
+from migverify.guards.schema_model import Snapshot
 from migverify.guards.scope import Scope
 from migverify.model import Endpoint, Flavor, RunInfo, StoredKind, Verdict
 from migverify.runbook.history.readiness import Condition
@@ -47,6 +49,9 @@ from migverify.watch.ledger_read import read_positions
 __all__ = ["StandingLimits", "newest_proof", "standing_conditions"]
 
 
+_OF_STORE = ("capacity", "watch", "proof", "tables", "retention")
+
+
 @dataclass(frozen=True, slots=True)
 class StandingLimits:
     """What counts as late: ages and lag in seconds; ``grants_for`` are the commands whose grants are needed."""
@@ -57,9 +62,10 @@ class StandingLimits:
 
 
 def standing_conditions(
-    config: Config, open_store: Callable[[], ResultStore], limits: StandingLimits, now: Callable[[], float]
-) -> Iterator[Condition]:
-    """Yield the conditions of servers and store."""
+    config: Config, open_store: Callable[[], ResultStore], limits: StandingLimits, now: Callable[[], float],
+    definitions: Callable[[], Snapshot],
+) -> Iterator[Condition]:  # fmt: skip
+    """Yield the conditions of servers and store; ``definitions`` reads those of now."""
     answers, problem = _settings(config)
     for id_ in ("servers", "limits", "certificate"):
         yield standing.unknown(id_, problem) if problem else standing.answered(id_, answers)
@@ -67,12 +73,13 @@ def standing_conditions(
     try:
         store = open_store()
     except (MigverifyError, OSError) as error:
-        yield from (standing.unknown(id_, _reason(error)) for id_ in ("capacity", "watch", "proof", "retention"))
+        yield from (standing.unknown(id_, _reason(error)) for id_ in _OF_STORE)
         return
     with closing(store):
         yield _tried("capacity", lambda: _capacity(store, now(), config.decision.max_age_days * DAY))
         yield _tried("watch", lambda: standing.watch(_forward(config, store), now(), limits.watch_lag))
         yield _tried("proof", lambda: standing.proof(newest_proof(config, store), now(), limits.proof_age))
+        yield _tried("tables", lambda: _tables(config, store, definitions))
         yield _tried("retention", lambda: _retention(config, store, answers, problem, now()))
 
 
@@ -108,6 +115,11 @@ def _lacking(config: Config, commands: Sequence[str]) -> Iterator[LackingOf]:
             yield LackingOf(endpoint.name, one.account, one.privileges, one.statements)
 
 
+def _tables(config: Config, store: ResultStore, definitions: Callable[[], Snapshot]) -> Condition:
+    newest = newest_proof(config, store)
+    return standing.tables(newest, definitions().layouts() if newest is not None else {})
+
+
 def _capacity(store: ResultStore, now: float, max_age: float) -> Condition:
     last = next(keep.earlier(store, CAPACITY), None)
     if last is None:
@@ -128,9 +140,12 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
     if run is None or run.finished is None:
         return None
     chain = carried_from(store, run)
+    layouts: dict[str, str] = {}
+    for one in reversed(chain):  # a recheck read some of the tables again
+        layouts |= layouts_of(store.load_run(one.run_id).plan) or {}
     differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
     # A run that was resumed may have read a table long before its end.
-    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs)
+    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs, layouts)
 
 
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from migverify.runbook.readiness.evaluation import (
     announced,
     changes,
     known_after,
+    standing_changes,
 )
 from migverify.runbook.readiness.log import ReadinessLog
 from migverify.watch.loop import Ending, watch
@@ -74,7 +75,9 @@ class ReadinessWatch:
         self._last: ReadinessStatus | None = None
         self._lanes = Lanes(opened, self._message, self._note)
         for (of, sink), one in sorted(log.undelivered.items()):
-            if sink in self._lanes:
+            if sink not in sinks:
+                log.note(of, sink, SinkError("the runbook has no such sink any more", final=True))
+            elif sink in self._lanes:
                 self._queue(sink, of, one.announcement)
 
     def run(
@@ -108,8 +111,11 @@ class ReadinessWatch:
             left = len(self._log.undelivered)
             some = changes(self._log.known, self._log.verdict, work)
             made = announced(work, some, self._sinks, self._command)
+            heard = self._log.sinks if self._log.sinks is not None else self._sinks.keys()
+            new = {name: sink for name, sink in self._sinks.items() if name not in heard}
+            made += announced(work, standing_changes(work, some), new, self._command)
             known = known_after(self._log.known, work)
-            for number, one in self._log.record(work.at, work.verdict, known, made):
+            for number, one in self._log.record(work.at, work.verdict, known, made, self._sinks):
                 for sink in one.sinks:
                     if sink in self._lanes:
                         self._queue(sink, number, one)

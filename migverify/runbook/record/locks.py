@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +21,14 @@ LOCK_SECONDS = 20.0
 def open_own(path: Path, flags: int, mode: int = 0o640) -> int:
     """Open a file of a run. A symbolic link in its place is refused: it would have another file written.
 
-    Raises StoreError: it cannot be opened, or is a link.
+    Raises StoreError: it cannot be opened, or is a link, a pipe or a device.
     """
     try:
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)  # a pipe is waited for else
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return handle
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is no regular file")
     except OSError as error:
         why = "is a symbolic link, and is not followed" if path.is_symlink() else f"cannot be opened: {error.strerror}"
         raise StoreError(f"{path} {why}", hint="Files of a run belong to the run: look who put it there.") from error

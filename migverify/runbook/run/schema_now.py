@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["fingerprint_of", "schema_fingerprint"]
+if TYPE_CHECKING:
+    from migverify.guards.schema_model import Snapshot
+
+__all__ = ["definitions_now", "fingerprint_of", "schema_fingerprint"]
 
 
 def fingerprint_of(sides: dict[str, str]) -> str:
@@ -15,7 +19,12 @@ def fingerprint_of(sides: dict[str, str]) -> str:
 
 
 def schema_fingerprint(config: Path) -> str:
-    """Read the definitions of both sides as they are now, and return their hash.
+    """Return the hash of the definitions of both sides as they are now; raises as ``definitions_now`` does."""
+    return fingerprint_of(definitions_now(config).fingerprints())
+
+
+def definitions_now(config: Path) -> Snapshot:
+    """Read the definitions of both sides as they are now.
 
     Raises
     ------
@@ -29,5 +38,4 @@ def schema_fingerprint(config: Path) -> str:
     from migverify.guards.scope import Scope
 
     # The definitions of now, not those of a snapshot that a verification reads at.
-    found = read_snapshot(Scope.of(load_config(config).at_snapshot(None)))
-    return fingerprint_of({side.endpoint: side.fingerprint for side in found.sides})
+    return read_snapshot(Scope.of(load_config(config).at_snapshot(None)))

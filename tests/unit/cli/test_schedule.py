@@ -62,6 +62,23 @@ def test_firings_that_come_while_a_run_goes_on_are_skipped_and_said() -> None:
     assert "skipped, as the run before was not over: 2027-01-15 23:50:00+00:00 (UTC) and 1 more" in clock.said
 
 
+def test_a_clock_that_is_set_back_does_not_put_the_next_night_off() -> None:
+    clock = Clock(BEGIN + 365 * 86400, 366 * 86400)
+    sleep, steps = clock.sleep, iter([-365 * 86400.0])
+
+    def set_back(seconds: float) -> None:
+        sleep(seconds)
+        clock.now += next(steps, 0.0)
+        if clock.now >= BEGIN + 2 * 86400:
+            raise KeyboardInterrupt
+
+    clock.sleep = set_back  # type: ignore[method-assign]
+    clock.keep("0 2 * * *", clock.run(60, [ExitCode.MATCH]))
+    times = [datetime.fromtimestamp(at, UTC).strftime("%d %H:%M") for at in clock.began]
+    assert times == ["16 02:00", "17 02:00"]
+    assert any(text.startswith("the clock was set back; next run at 2027-01-16 02:00") for text in clock.said)
+
+
 def test_a_firing_is_not_run_twice_when_a_run_takes_no_time() -> None:
     clock = Clock(BEGIN, 3600)
     clock.keep("0 * * * *", clock.run(0, [ExitCode.MATCH]))

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from migverify import secrets
 from migverify.cli.main import run
 from migverify.runbook.announce import lanes, pagerduty, slack
+from migverify.runbook.announce.http import escaped
 from migverify.runbook.announce.message import Message, SinkError
-from migverify.runbook.announce.moments import GROUPS
+from migverify.runbook.announce.moments import GROUPS, takes
 from migverify.runbook.announce.sinks import OpenSink, open_sink, sink_problems
 from migverify.runbook.model import Sink
 from migverify.runbook.run import machine
@@ -213,6 +214,21 @@ def test_nothing_in_a_message_acts_by_a_click() -> None:
     assert "value" not in text
     assert "confirm" not in text
     assert text.count('"button"') == text.count('"url"') == 1
+
+
+def test_a_pager_resolves_whichever_groups_it_takes() -> None:
+    sink = Sink(name="pager", kind="pagerduty", arguments={"routing_key_env": "PD_KEY", "only": ["urgent"]})
+    assert [what for what in ("readiness missing", "readiness ok", "accepted", "late") if takes(sink, what)] == [
+        "readiness missing", "readiness ok", "accepted",
+    ]  # fmt: skip
+    chat = Sink(name="chat", kind="slack", arguments={"url_env": "URL", "only": ["urgent"]})
+    assert not takes(chat, "readiness ok")
+
+
+@pytest.mark.parametrize("word", ["@channel", "@here", "@all", "@Everyone"])
+def test_no_text_wakes_everybody(word: str) -> None:
+    assert word not in escaped(f"ask {word}: now")
+    assert escaped("ask @alice or a@allied.example") == "ask @alice or a@allied.example"
 
 
 def test_somebodys_words_wake_nobody() -> None:

@@ -216,6 +216,35 @@ def test_a_proof_that_is_too_old(newest: LastProof | None, state: str) -> None:
     assert standing.proof(newest, NOW, 7 * DAY).state == state
 
 
+READ = {"source/a.t": "1", "source/a.u": "2", "target/a.t": "3", "target/a.u": "4"}
+
+
+@pytest.mark.parametrize(
+    ("now", "reasons"),
+    [
+        (READ, ()),
+        ({**READ, "target/a.t": "9"}, ("target/a.t is defined otherwise than run r read it",)),
+        ({name: one for name, one in READ.items() if name != "target/a.u"}, ("target/a.u is gone since run r",)),
+        ({**READ, "source/a.v": "5"}, ("source/a.v is new since run r",)),
+        ({**READ, "target/a.v": "5"}, ()),
+        ({}, tuple(f"{name} is gone since run r" for name in sorted(READ))),
+    ],
+)
+def test_a_proof_is_of_the_tables_as_it_read_them(now: dict[str, str], reasons: tuple[str, ...]) -> None:
+    proof = LastProof("r", Verdict.MATCH, NOW, (), READ)
+    found = standing.tables(proof, now)
+    assert (found.state, found.reasons) == ("missing" if reasons else "ok", reasons)
+    assert standing.tables(replace(proof, layouts={}), now).state == "unknown"
+    assert standing.tables(None, now).state == "not asked"
+
+
+def test_many_changed_tables_are_counted() -> None:
+    read = {f"source/a.t{number:02}": "1" for number in range(20)}
+    found = standing.tables(LastProof("r", Verdict.MATCH, NOW, (), read), dict.fromkeys(read, "2"))
+    assert found.reasons[-1] == "12 more are"
+    assert len(found.reasons) == 9
+
+
 FILES = ("binlog.1", "binlog.2", "binlog.3")
 PLACE = LogPlace("source", "watch w1", "binlog.2", FILES, NOW - DAY, 7 * DAY)
 KEPT = [*UP, answer("binlog binlog_expire_logs_seconds", value="604800"), answer("gc-life-time", subject="target")]
@@ -401,7 +430,7 @@ def test_without_a_configuration_nothing_of_the_servers_is_known_and_some_can_be
     states = {id_: found[id_]["state"] for id_ in standing.STANDING}
     assert states == {
         "people": "not asked", "watch": "not asked", "capacity": "not asked",
-        **dict.fromkeys(("servers", "grants", "limits", "certificate", "retention", "proof"), "unknown"),
+        **dict.fromkeys(("servers", "grants", "limits", "certificate", "retention", "proof", "tables"), "unknown"),
     }  # fmt: skip
     assert found["watch"]["found"] == "left out by --without"
 
@@ -420,6 +449,7 @@ def test_servers_that_do_not_answer_leave_everything_unknown(
     states = {id_: found[id_]["state"] for id_ in standing.STANDING}
     assert states == {
         "people": "not asked", "watch": "not asked", "capacity": "not asked", "proof": "missing",
+        "tables": "not asked",
         **dict.fromkeys(("servers", "grants", "limits", "certificate", "retention"), "unknown"),
     }  # fmt: skip
     assert "source" in found["servers"]["reasons"][0]

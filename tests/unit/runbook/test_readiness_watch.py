@@ -24,7 +24,14 @@ from migverify.runbook.announce import lanes
 from migverify.runbook.announce.sinks import SinkError
 from migverify.runbook.history.readiness import Condition
 from migverify.runbook.model import Sink
-from migverify.runbook.readiness.evaluation import Known, ReadinessEvaluation, announced, changes, known_after
+from migverify.runbook.readiness.evaluation import (
+    Known,
+    ReadinessEvaluation,
+    announced,
+    changes,
+    known_after,
+    without_figures,
+)
 from migverify.runbook.readiness.log import ReadinessLog, open_log
 from migverify.runbook.readiness.metrics import change_line, heartbeat, readiness_metrics, status_as_json
 from migverify.runbook.readiness.watch import ReadinessStatus, ReadinessWatch
@@ -340,6 +347,44 @@ def test_a_watch_ends_when_it_is_stopped(tmp_path: Path) -> None:
     assert last.number == 3
 
 
+def test_a_sink_that_is_new_hears_what_stands_and_one_that_is_gone_waits_for_nothing(tmp_path: Path) -> None:
+    path, some = tmp_path / "x.jsonl", [evaluation(condition("cast", "missing", "dana left"), condition("grants"))]
+    down = Scripted("chat", *[SinkError("status 503", wait=3600.0)] * 9)
+    last = watch_of(ReadinessLog(path), down, some).run()
+    assert last is not None
+    assert last.undelivered == 1
+    pager = Scripted("pager")
+    sinks = {"pager": Sink(name="pager", kind="file", arguments={"path": "/nowhere"})}
+    for expected in (1, 1):  # once
+        left = iter(some)
+        watch = ReadinessWatch(
+            lambda left=left: next(left), ReadinessLog(path), sinks, [pager], name="n", every=0.0, times=1, command="",
+            on_status=lambda _: None,
+        )  # fmt: skip
+        last = watch.run()
+        assert last is not None
+        assert (last.undelivered, last.given_up, len(pager.got)) == (0, 1, expected)
+    assert pager.got[0].text == "NOT READY: cast: dana left | READINESS orders prod"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_other"),
+    [
+        ("it is 61 s old", "it is 1,234.5 s old", False),
+        ("85.3% are used", "9% are used", False),
+        ("began 2026-11-28 10:00:00, 3 days ago", "began 2026-11-29T11:30:05.5, 4 days ago", False),
+        ("binlog.000007 is purged in 3h", "binlog.000008 is purged in 2h", False),
+        ("source.1 was not asked", "source.2 was not asked", True),
+        ("shard1 was not asked", "shard2 was not asked", True),
+        ("tikv-1 has 12% left", "tikv-2 has 12% left", True),
+        ("10.0.0.1:20160 has 12 GiB", "10.0.0.2:20160 has 12 GiB", True),
+        ("10.0.0.1:20160 has 12 GiB", "10.0.0.1:20161 has 12 GiB", True),
+    ],
+)
+def test_another_figure_is_no_other_reason_and_another_name_is_one(before: str, after: str, is_other: bool) -> None:
+    assert (without_figures(before) != without_figures(after)) is is_other
+
+
 @pytest.mark.parametrize("step", [(-86_400.0, 901.0), (901.0, 0.0)], ids=["set back by a day", "the machine slept"])
 def test_an_evaluation_is_due_by_either_clock(tmp_path: Path, step: tuple[float, float]) -> None:
     clocks = [1_800_000_000.0, 50.0]
@@ -570,7 +615,7 @@ def test_a_runbook_that_lint_refuses_is_not_ready_and_announced(
     (change,) = found["changes"]
     assert [one["command"].partition(str(book))[0] for one in found["next_steps"]] == [
         "migverify runbook check ", "migverify runbook run ", "migverify guard settings", "migverify config --grants",
-        "migverify guard capacity", "migverify tables watch", "migverify tables verify",
+        "migverify guard capacity", "migverify tables watch --since last", "migverify tables verify",
     ]  # fmt: skip
     assert (change["condition"], change["before"], change["after"]) == ("definition", "ok", "missing")
     assert "small.yaml" in change["reasons"][0]

@@ -39,6 +39,14 @@ def test_a_key_waits_for_the_target_and_for_its_time(ledger: Ledger) -> None:
     assert (key.key, key.ordinal, key.touches, key.state) == (K, 10, 1, KeyState.PENDING)
 
 
+def test_a_key_does_not_wait_for_a_clock_that_was_set_back(ledger: Ledger) -> None:
+    touch(ledger, "1", seq=10, now=86_500.0)
+    assert ledger.due({0: 10}, 200.0, 10) == []
+    ledger.set_back(86_400.0)
+    (key,) = ledger.due({0: 10}, 200.0, 10)
+    assert (key.key, key.first) == (K, 100.0)
+
+
 def test_a_key_touched_while_it_is_read_is_not_proved(ledger: Ledger) -> None:
     touch(ledger, "1", "2", seq=10)
     keys = ledger.due({0: 10}, 100.0, 10)
