@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence, basis_of
@@ -237,14 +238,18 @@ def _of_replay(
     newest = choose_runs(reading, kind).run
     if newest is None:
         return PartEvidence(part, again=again)
-    made = [run for run in reading.runs(kind) if reading.serves(run)]
+    made = [run for run in reading.runs(kind) if reading.serves(run) or reading.may_serve(run)]
     last = next(whole_replays(reading), None)
     run = _made_of_whole(reading, made) or newest
     replay, why = _replay_of(reading, run)
     if replay is None:
         found = evidence_of(reading, part, ChosenRuns(run, why), reasons, again)
         return replace(found, basis=None)
-    newer = tuple(one for one in made if one.run_id != run.run_id and _is_as_new(reading, one, replay))
+    later = {one.run_id for one in takewhile(lambda one: one.run_id != run.run_id, reading.runs(kind))}
+    newer = tuple(
+        one for one in made
+        if one.run_id != run.run_id and _is_as_new(reading, one, replay, is_later=one.run_id in later)
+    )  # fmt: skip
     found = evidence_of(
         reading, part, ChosenRuns(run, why or whole_replay(replay), newer), reasons, again,
         basis=basis_of(replay.facts), taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
@@ -262,15 +267,17 @@ def _made_of_whole(reading: EvidenceReading, made: Sequence[RunInfo]) -> RunInfo
     """Return what was made last of the newest whole replay of which anything was made."""
     for replay in whole_replays(reading):
         for run in made:
-            if run.facts.get("replay") == replay.run_id:
+            if run.facts.get("replay") == replay.run_id and reading.serves(run):
                 return reading.store.load_run(run.run_id)
     return None
 
 
-def _is_as_new(reading: EvidenceReading, run: RunInfo, replay: RunInfo) -> bool:
-    """Whether a run was made of this replay, or of one that began later."""
+def _is_as_new(reading: EvidenceReading, run: RunInfo, replay: RunInfo, *, is_later: bool) -> bool:
+    """Whether a run was made of this replay, or of a later one; ``is_later`` where it does not name one."""
     other, _ = _replay_of(reading, run)
-    return other is not None and (other.run_id == replay.run_id or other.started >= replay.started)
+    if other is None:
+        return is_later
+    return other.run_id == replay.run_id or other.started >= replay.started
 
 
 def _replay_of(reading: EvidenceReading, run: RunInfo) -> tuple[RunInfo | None, str]:
