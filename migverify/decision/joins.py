@@ -104,7 +104,7 @@ def forecast_evidence(
     """Return what a forecast proves: a level that is missed is harm, one that is not known a doubt."""
     reasons = tuple(_of_forecast(reading, forecast, run, again, judged))
     most = ", ".join(f"{one.text or one.digest[:16]} {one.share:.0%}" for one in forecast.uses[:3])
-    return JoinedEvidence(run.run_id, run.finished, run.started, basis_of(run.facts), reasons,
+    return JoinedEvidence(run.run_id, run.known_at, run.started, basis_of(run.facts), reasons,
                           f"busy with {most}" if most else "")  # fmt: skip
 
 

@@ -206,19 +206,24 @@ def evidence_of(
     run = chosen.run
     if run is None:
         return PartEvidence(part, again=again, needs_capture=needs_capture)
+    if taken is None:
+        taken, began = run.started if run.known_at is None else run.known_at, run.started
+    else:
+        began = None
     found = [*reasons(run)]
     if chosen.partial:
         found.append(EvidenceReason(DOUBT, chosen.partial, again, weight=1e18))
     if run.finished is None:
         found.append(EvidenceReason(DOUBT, NO_END, again, weight=1e18))
+    elif taken != run.finished and run.finished > reading.now + reading.rules.skew:
+        found.append(EvidenceReason(DOUBT, f"run {run.run_id} ended in the future: a clock is wrong", again))
     for other in chosen.newer:
         harm = [replace(one, run=other.run_id) for one in reasons(other) if one.kind is HARM]
         found += counted_harm(
             reading, part, harm, other.run_id, basis_of(other.facts), again, needs_capture=needs_capture
         )  # fmt: skip
     return PartEvidence(
-        part, run.run_id, taken if taken is not None else run.finished if run.finished is not None else run.started,
-        run.started if taken is None else None, basis if basis is not None else basis_of(run.facts), needs_capture,
+        part, run.run_id, taken, began, basis if basis is not None else basis_of(run.facts), needs_capture,
         tuple(found), covered(run), again,
     )  # fmt: skip
 

@@ -252,7 +252,7 @@ def _of_replay(
     )  # fmt: skip
     found = evidence_of(
         reading, part, ChosenRuns(run, why or whole_replay(replay), newer), reasons, again,
-        basis=basis_of(replay.facts), taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
+        basis=basis_of(replay.facts), taken=replay.known_at, covered=lambda _: f"replay {replay.run_id}",
     )  # fmt: skip
     doubts = []
     if last is not None and last.run_id != replay.run_id:

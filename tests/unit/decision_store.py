@@ -86,12 +86,16 @@ def replay(
     store: ResultStore, *, basis: Basis | None = BASIS, differs: bool = False, missed: bool = False, ends: bool = True,
     selection: Mapping[str, Any] | None = None, sides: Sequence[str] = ("source", "target"), writes: bool = True,
     waivers: Sequence[Waiver] = (), level: str = "payments", command: str = "workload replay peak",
+    resumed: str = "",
 ) -> str:  # fmt: skip
-    """Write a replay; without ``ends`` it was cut off."""
+    """Write a replay; without ``ends`` it was cut off. ``resumed``: one that was, which is carried on."""
     chosen = {"sessions": [], "users": [], "digests": [], "start": None, "end": None, "limit": None}
     choices = {"selection": {**chosen, **(selection or {})}, "leave": {"writes": writes}}
     plan = {"kind": "replay", "capture": "/captures/peak", "choices": choices, "sides": list(sides)}
-    run = store.start_run(command, "h", plan, facts(basis), kind=StoredKind.REPLAY)
+    if resumed:
+        run = store.resume_run(resumed).run_id
+    else:
+        run = store.start_run(command, "h", plan, facts(basis), kind=StoredKind.REPLAY)
     if not ends:
         return run
     counted = tally(differs=differs)

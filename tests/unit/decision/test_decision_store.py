@@ -368,6 +368,40 @@ def test_histories_compared_again_are_as_old_as_their_replay(
 
 
 @pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(
+    ("days", "expected"), [(6.9, Standing.GO), (7.1, Standing.NOT_KNOWN), (30, Standing.NOT_KNOWN)]
+)
+def test_a_replay_that_was_resumed_is_as_old_as_its_begin(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, days: float, expected: Standing
+) -> None:
+    with made.clock(monkeypatch, time.time() - days * 86_400):
+        begun = made.replay(store, ends=False)
+    recorded = made.replay(store, resumed=begun)
+    made.anomalies(store, recorded)
+    made.conflicts(store, recorded)
+    found = decision(store)
+    for name in (DecisionPart.ANSWERS, DecisionPart.ANOMALIES, DecisionPart.LATENCY, DecisionPart.CONFLICTS):
+        assert part(found, name)[0] is expected, name
+
+
+@pytest.mark.usefixtures("forecast")
+def test_a_run_that_ended_in_the_future_is_not_known_whatever_it_is_as_old_as(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = all_fine(store)
+    begun = made.replay(store, ends=False)
+    with made.clock(monkeypatch, time.time() + 3_600):
+        made.replay(store, resumed=begun)
+        made.anomalies(store, runs["replay"])
+        made.conflicts(store, runs["replay"])
+    found = decision(store)
+    for name in (DecisionPart.ANSWERS, DecisionPart.ANOMALIES, DecisionPart.LATENCY, DecisionPart.CONFLICTS):
+        standing, texts = part(found, name)
+        assert standing is Standing.NOT_KNOWN
+        assert any("ended in the future" in each for each in texts), texts
+
+
+@pytest.mark.usefixtures("forecast")
 def test_histories_of_no_known_replay_prove_nothing(store: ResultStore) -> None:
     recorded = all_fine(store)["replay"]
     for name in ("", "20200101T000000-abcdef", made.plans(store)):
