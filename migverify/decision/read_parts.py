@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import takewhile
+from dataclasses import dataclass, replace
+from itertools import dropwhile, takewhile
 from typing import Any
 
+from migverify.decision.differences import differences
 from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence, basis_of
 from migverify.decision.read import (
     DOUBT,
@@ -32,7 +33,7 @@ from migverify.workload.anomalies.compare import LEAST_USABLE, PermittedBy
 from migverify.workload.anomalies.store import BOTH_SIDES, SIDES, stored_anomalies, stored_comparison
 from migverify.workload.catalogue.waivers import Waiver
 from migverify.workload.conflict.store import conflict_reasons, stored_conflicts, stored_totals
-from migverify.workload.plans.store import stored_plans
+from migverify.workload.plans.store import SINCE_RUN, stored_plans
 
 _TEXT = 160
 USUAL_SAMPLES = 3
@@ -57,7 +58,7 @@ def read_plans(reading: EvidenceReading) -> PartEvidence:
         return found
     more = []
     for run in _that_asked_more(reading, chosen.run):
-        mine = reading.repeated(run, f"workload plans {reading.capture}", ["--try"])
+        mine = _again_since(reading, run)
         harm = [replace(one, run=run.run_id) for one in _plans(reading, run, mine) if one.kind is HARM]
         more += counted_harm(reading, DecisionPart.PLANS, harm, run.run_id, basis_of(run.facts), mine)
     return replace(found, reasons=(*found.reasons, *more))
@@ -94,25 +95,90 @@ def _partial_plans(run: RunInfo) -> str:
     return "" if samples >= USUAL_SAMPLES else f"{samples} calls of a digest were explained, {USUAL_SAMPLES} are usual"
 
 
-def _asked(run: RunInfo) -> tuple[int, bool, bool]:
-    """Return how much a run of plans asked: calls of a digest, their actual rows, and what changed since another."""
+@dataclass(frozen=True, slots=True)
+class _PlansAsked:
+    """How much a run of plans asked: calls of a digest, their actual rows, and what changed since a baseline.
+
+    ``baseline`` is the id of that run, empty where it is not known of which; ``began`` is when it began, None where the
+    store does not hold it, or it is not of the whole capture.
+    """
+
+    samples: int
+    analyze: bool
+    since: bool
+    baseline: str = ""
+    began: float | None = None
+
+    def covers(self, older: _PlansAsked) -> bool:
+        """Whether a later run that asked this and does not find harm shows that it is gone."""
+        if self.samples < older.samples or self.analyze < older.analyze:
+            return False
+        if not older.since:
+            return True
+        if not self.since or not self.baseline or not older.baseline:
+            return False
+        if self.baseline == older.baseline:
+            return True
+        return self.began is not None and older.began is not None and self.began <= older.began
+
+
+def _asked(reading: EvidenceReading, run: RunInfo) -> _PlansAsked:
     chosen = choices(run)
-    return int(chosen.get("samples") or 0), bool(chosen.get("analyze")), bool(chosen.get("since"))
+    samples, analyze = int(chosen.get("samples") or 0), bool(chosen.get("analyze"))
+    if not chosen.get("since"):
+        return _PlansAsked(samples, analyze, since=False)
+    baseline = str(chosen.get(SINCE_RUN) or _typed_baseline(reading, run))
+    known = next((one for one in reading.runs(StoredKind.PLANS) if one.run_id == baseline), None)
+    is_whole = known is not None and known.finished is not None and reading.serves(known) and not _partial_plans(known)
+    return _PlansAsked(samples, analyze, True, baseline, known.started if known is not None and is_whole else None)
+
+
+def _typed_baseline(reading: EvidenceReading, run: RunInfo) -> str:
+    """Return the baseline of a run of an earlier release, which keeps its command alone; empty: it is not known."""
+    typed = re.search(r"--since[= ](\S+)", run.command)
+    if typed is None or typed[1] != "last":
+        return "" if typed is None else typed[1]
+    runs = dropwhile(lambda one: one.run_id != run.run_id, reading.runs(StoredKind.PLANS))
+    before = (one for one in runs if one.finished is not None and one.finished <= run.started)
+    return next((one.run_id for one in before if one.run_id != run.run_id), "")
 
 
 def _that_asked_more(reading: EvidenceReading, chosen: RunInfo) -> Iterator[RunInfo]:
-    """Yield older runs of plans that asked what no newer whole one did: these take their harm not away."""
-    seen = [_asked(chosen)]
-    for run in reading.runs(StoredKind.PLANS):
-        is_older = run.started <= chosen.started and run.run_id != chosen.run_id
-        if not is_older or run.finished is None or not reading.serves(run):
+    """Yield runs of plans before the chosen one that asked what no later one did: these take their harm not away.
+
+    A run takes harm away when it is whole, of the service as it is now, and leaves nothing open.
+    """
+    seen = [_asked(reading, chosen)]
+    for run in dropwhile(lambda one: one.run_id != chosen.run_id, reading.runs(StoredKind.PLANS)):
+        is_mine = reading.serves(run)
+        if run.run_id == chosen.run_id or not (is_mine or reading.may_serve(run)):
             continue
-        asked = _asked(run)
-        if any(all(new >= old for new, old in zip(one, asked, strict=True)) for one in seen):
+        asked = _asked(reading, run)
+        if any(one.covers(asked) for one in seen):
             continue
         yield run
-        if not _partial_plans(run):
+        if is_mine and _is_without_doubt(reading, run):
             seen.append(asked)
+
+
+def _is_without_doubt(reading: EvidenceReading, run: RunInfo) -> bool:
+    then = basis_of(run.facts)
+    if run.finished is None or _partial_plans(run) or then is None or reading.service is None:
+        return False
+    changed = differences(then, reading.service, reading.rules.clones, DecisionPart.PLANS, needs_capture=True)
+    return not any(changed) and not any(one.kind is DOUBT for one in _plans(reading, run, ""))
+
+
+def _again_since(reading: EvidenceReading, run: RunInfo) -> str:
+    """Return the command that asks as much as a run did, since the same baseline: `last` is another one by now."""
+    asked = _asked(reading, run)
+    words = f"workload plans {reading.capture}"
+    if reading.serves(run):
+        again = reading.repeated(run, words, ["--try", "--since="])
+    else:
+        more = f" --samples {max(asked.samples, USUAL_SAMPLES)}{' --analyze' if asked.analyze else ''}"
+        again = reading.command(words + more)
+    return f"{again} --since {asked.baseline or 'RUN'}" if asked.since else again
 
 
 def read_hotspots(reading: EvidenceReading) -> PartEvidence:

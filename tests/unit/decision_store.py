@@ -40,7 +40,7 @@ from migverify.workload.plans.model import (
     SamplePlans,
     TableAccess,
 )
-from migverify.workload.plans.store import add_plans, finish_plans, start_plans
+from migverify.workload.plans.store import SINCE_RUN, add_plans, finish_plans, start_plans
 from migverify.workload.replay.model import Captured
 from migverify.workload.replay.store import write_replay
 from migverify.workload.replay.tally import ReplayTally
@@ -113,10 +113,18 @@ def replay(
 def plans(
     store: ResultStore, *, basis: Basis | None = BASIS, scan: bool = False, doubt: bool | str = False,
     ends: bool = True, digests: Sequence[str] = (), counted: int = 2, samples: int = 3, analyze: bool = False,
-    since: bool = False, command: str = "workload plans peak",
+    since: bool | str = False, command: str = "workload plans peak",
 ) -> str:  # fmt: skip
+    """Write a run of plans. ``since`` is its baseline; True: one that the store does not hold any more."""
     plan = PlanAnswer(QueryPlan((TableAccess("orders", AccessPath.FULL_SCAN, "", 50_000.0),)))
-    choices = {"digests": list(digests), "reads_only": False, "samples": samples, "analyze": analyze, "since": since}
+    choices = {
+        "digests": list(digests),
+        "reads_only": False,
+        "samples": samples,
+        "analyze": analyze,
+        "since": bool(since),
+        SINCE_RUN: (since if isinstance(since, str) else "gone") if since else None,
+    }
     run = start_plans(store, command, "/captures/peak", {}, {**facts(basis), "choices": choices})
     harm = PlanFinding(Harm.INDEX_LOST, "orders", "index k of the source is not on the target",
                        "ALTER TABLE `shop`.`orders` ADD INDEX `k` (`customer`)")  # fmt: skip

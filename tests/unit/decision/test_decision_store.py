@@ -687,6 +687,70 @@ def test_plans_that_asked_less_take_no_harm_away(store: ResultStore) -> None:
         assert standing() is Standing.GO
 
 
+@pytest.mark.usefixtures("forecast")
+def test_plans_since_a_baseline_that_has_the_worse_plan_take_no_harm_away(store: ResultStore) -> None:
+    def standing() -> Standing:
+        return part(decision(store), DecisionPart.PLANS)[0]
+
+    all_fine(store)
+    oldest, some, good = made.plans(store), made.plans(store, digests=["ab"]), made.plans(store)
+    bad = made.plans(store, scan=True, since=good)
+    for later in (bad, made.plans(store), some, True, ""):
+        made.plans(store, since=later)
+        found = decision(store)
+        assert found.standing is Standing.NO_GO, f"since {later}"
+        assert found.reasons[0].run == bad
+    made.plans(store, doubt=True, since=good)
+    made.plans(store)
+    assert standing() is Standing.NO_GO, "what is left open shows nothing"
+    made.plans(store, since=good, ends=False)
+    made.plans(store)
+    assert standing() is Standing.NO_GO, "nor what was cut off"
+    made.plans(store, since=good, basis=replace(BASIS, schema="6" * 64))
+    made.plans(store)
+    assert standing() is Standing.NO_GO, "nor what is of other definitions"
+    made.plans(store, since=oldest)
+    assert standing() is Standing.GO
+    made.plans(store, scan=True, since=good)
+    assert standing() is Standing.NO_GO
+    made.plans(store, since=good)
+    assert standing() is Standing.GO
+    made.plans(store, since=bad)
+    assert standing() is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_the_baseline_of_plans_of_an_earlier_release_is_read_from_their_command(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def standing() -> Standing:
+        return part(decision(store), DecisionPart.PLANS)[0]
+
+    monkeypatch.setattr(made, "SINCE_RUN", "not kept")
+    good = all_fine(store)["plans"]
+    made.plans(store, scan=True, since=True, command="migverify workload plans peak --since last")
+    made.plans(store, since=True, command="migverify workload plans peak --since last")
+    assert standing() is Standing.NO_GO
+    made.plans(store, since=True, command=f"migverify workload plans peak --since={good}")
+    assert standing() is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize("more", [{"analyze": True}, {"since": True}, {"samples": 10}])
+def test_plans_that_asked_more_and_were_cut_off_or_may_be_of_the_service_keep_their_harm(
+    store: ResultStore, more: dict[str, Any]
+) -> None:
+    all_fine(store)
+    made.plans(store, scan=True, basis=None, **more)
+    made.plans(store)
+    assert part(decision(store), DecisionPart.PLANS)[0] is Standing.NOT_KNOWN
+    made.plans(store, scan=True, ends=False, **more)
+    made.plans(store)
+    assert part(decision(store), DecisionPart.PLANS)[0] is Standing.NO_GO
+    made.plans(store, **more)
+    assert part(decision(store), DecisionPart.PLANS)[0] is Standing.GO
+
+
 def test_plans_of_one_call_alone_are_not_known_and_the_usual_number_is_that_of_the_command(store: ResultStore) -> None:
     from inspect import signature
 
