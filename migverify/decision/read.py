@@ -24,12 +24,14 @@ from migverify.decision.model import (
 )
 from migverify.errors import StoreError
 from migverify.model import RunInfo, StoredKind
-from migverify.store.results import RUNS_SEARCHED, ResultStore
+from migverify.store.results import ResultStore
 from migverify.workload.catalogue.waivers import Waiver
 
 Partial = Callable[[RunInfo], str]
 """A run with its plan -> why it is of a part of the service alone; empty: it is of all of it."""
 HARM, DOUBT, WAIVED = ReasonKind.HARM, ReasonKind.DOUBT, ReasonKind.WAIVED
+_RUNS_READ = 20_000
+"""Runs of a store that are looked at: harm of a shadow replay, or of plans that asked more, may be far back."""
 _MASKS = ("***", "[hidden]")
 """What was a secret in a command that a run keeps: it cannot be typed again."""
 NO_END = "the run has no end: it was interrupted, or still goes on"
@@ -104,7 +106,7 @@ class EvidenceReading:
     def runs(self, kind: StoredKind) -> Iterator[RunInfo]:
         """Yield the runs of a kind without their plans, the newest first."""
         if not self._runs:
-            self._runs.extend(self.known_runs or self.store.runs(RUNS_SEARCHED))
+            self._runs.extend(self.known_runs or self.store.runs(_RUNS_READ))
         return (run for run in self._runs if run.kind is kind)
 
     def serves(self, run: RunInfo, *, needs_capture: bool = True) -> bool:

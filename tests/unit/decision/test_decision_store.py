@@ -135,6 +135,8 @@ DOUBTS: list[tuple[DecisionPart, dict[str, Any], str]] = [
     (DecisionPart.HOTSPOTS, {"hotspots": {"ends": False}}, "interrupted"),
     (DecisionPart.HOTSPOTS, {"hotspots": {"unasked": ["source: no answer"]}}, "no answer"),
     (DecisionPart.HOTSPOTS, {"hotspots": {"fail_rate": 9e9}}, "weaker limits"),
+    (DecisionPart.HOTSPOTS, {"hotspots": {"fail_rate": 2_001.0}}, "weaker limits"),
+    (DecisionPart.HOTSPOTS, {"hotspots": {"fail_rate": float("nan")}}, "weaker limits"),
     (DecisionPart.CONFLICTS, {"conflicts": {"cause": "UNKNOWN"}}, "without a cause"),
     (DecisionPart.CONFLICTS, {"conflicts": {"left_out": 3}}, "3 more were left out"),
     (DecisionPart.CLIENTS, {"clients": {"ends": False}}, "did not come to their end"),
@@ -538,6 +540,15 @@ def test_harm_of_a_shadow_replay_that_may_be_of_the_service_is_not_known(
 
 
 @pytest.mark.usefixtures("forecast")
+def test_harm_of_a_shadow_replay_is_not_lost_behind_a_thousand_other_runs(store: ResultStore) -> None:
+    follow(store, at=time.time(), differs="e" * 64)
+    for _ in range(1_000):
+        store.start_run("guard ids", "d", {}, {}, kind=StoredKind.GUARDS)
+    all_fine(store)
+    assert decision(store).standing is Standing.NO_GO
+
+
+@pytest.mark.usefixtures("forecast")
 def test_harm_of_a_shadow_replay_ends_where_a_later_whole_replay_asked_the_same(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -755,7 +766,7 @@ def test_plans_of_one_call_alone_are_not_known_and_the_usual_number_is_that_of_t
     from inspect import signature
 
     from migverify.cli.workload_plans import plans
-    from migverify.decision.read_parts import USUAL_SAMPLES
+    from migverify.decision.read_plans import USUAL_SAMPLES
 
     assert signature(plans).parameters["samples"].default == USUAL_SAMPLES
     made.plans(store, samples=1)
