@@ -504,3 +504,11 @@ class RunInfo:
     facts: dict[str, Any] = field(default_factory=dict)
     kind: StoredKind = StoredKind.UNKNOWN
     is_resumed: bool = False
+
+    @property
+    def known_at(self) -> float | None:
+        """As of when all that it read is known, Unix seconds; None: it has no end.
+
+        A run that was resumed is as old as its begin: what its first process read is not read again.
+        """
+        return self.started if self.finished is not None and self.is_resumed else self.finished

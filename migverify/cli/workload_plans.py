@@ -84,7 +84,7 @@ def plans(
     from migverify.report.render import Format, render
     from migverify.workload.plans.judge import plans_verdict, reasons
     from migverify.workload.plans.run import PlanOptions, record_plans
-    from migverify.workload.plans.store import finish_plans, plans_run, start_plans, stored_plans
+    from migverify.workload.plans.store import SINCE_RUN, finish_plans, plans_run, start_plans, stored_plans
     from migverify.workload.replay.safety import Leave
 
     setup = set_up(
@@ -97,13 +97,12 @@ def plans(
     began, line = time.monotonic(), PlansLine(quiet=as_json and not sys.stderr.isatty())
     with ExitStack() as stack:
         opened = stack.enter_context(closing(open_run_store(store, config)))
-        earlier = {}
-        if since is not None:
-            earlier = {one.digest: one.record for one in stored_plans(opened, plans_run(opened, since).run_id)}
+        baseline = None if since is None else plans_run(opened, since).run_id
+        earlier = {} if baseline is None else {one.digest: one.record for one in stored_plans(opened, baseline)}
         facts = _inspected(setup, may_write=try_remedies)
         clone = open_clone(setup, stack) if try_remedies else None
         choices = {"digests": list(digest or ()), "reads_only": reads_only, "samples": samples, "analyze": analyze,
-                   "since": since is not None}  # fmt: skip
+                   "since": since is not None, SINCE_RUN: baseline}  # fmt: skip
         more = {"choices": choices, **basis_to_keep(setup.config, capture)}
         run_id = start_plans(opened, command_line(), str(capture.resolve()), facts, more)
         options = PlanOptions(

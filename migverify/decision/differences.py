@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from migverify.decision.model import Basis, DecisionPart
+from migverify.decision.model import Basis, DecisionPart, basis_of
+from migverify.model import RunInfo
+from migverify.tables.run_facts import compared_address, endpoint_addresses
 
 LEVEL = "service level "
 """How settings begin that concern latency alone."""
 _SHOWN = 5
+_OWN_SERVERS = "--own-servers"
+"""How ``workload clients`` is told to start a pair of servers, which is nobody's."""
 _OTHERS = "foreign keys, checks, triggers, partitions or options"
 
 
@@ -22,7 +26,7 @@ def differences(
     clones
         Further pairs, addresses by endpoint, whose evidence counts.
     """
-    if not any(_same_pair(then.pair, pair) for pair in (now.pair, *clones)):
+    if not any(same_pair(then.pair, pair) for pair in (now.pair, *clones)):
         yield f"it is of another pair: {_addresses(then.pair)}; this one is {_addresses(now.pair)}"
     yield from _servers(then, now)
     for name in sorted(now.versions):
@@ -46,7 +50,7 @@ def _servers(then: Basis, now: Basis) -> Iterator[str]:
         before, after = then.identities.get(name, ""), now.identities.get(name, "")
         if not before:
             yield f"which server {name} was is not known: it did not tell then"
-        elif then.pair.get(name) != now.pair[name]:
+        elif compared_address(then.pair.get(name, "")) != compared_address(now.pair[name]):
             continue  # a clone, which is another server
         elif not after:
             yield (
@@ -102,8 +106,33 @@ def _listed(texts: Sequence[str]) -> str:
     return "; ".join(texts[:_SHOWN]) + more
 
 
-def _same_pair(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    return bool(one) and dict(one) == dict(other)
+def same_pair(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two pairs are the same one; one that names no address is none."""
+    return bool(one) and _compared(one) == _compared(other)
+
+
+def _compared(pair: Mapping[str, str]) -> dict[str, str]:
+    return {name: compared_address(address) for name, address in pair.items()}
+
+
+def run_addresses(run: RunInfo) -> dict[str, str]:
+    """Return ``host:port`` of the endpoints that a run keeps, by name; runs of several kinds keep them otherwise."""
+    basis = basis_of(run.facts)
+    return endpoint_addresses(run) if basis is None else _compared(basis.pair)
+
+
+def is_of_another_pair(run: RunInfo, now: Basis, clones: Sequence[Mapping[str, str]]) -> bool:
+    """Whether a run says that it asked other servers than the pair and its clones; one that does not say may have not.
+
+    One server may have several addresses: the same identity is the same server.
+    """
+    if _OWN_SERVERS in run.command.split():
+        return True
+    then, named = basis_of(run.facts), run_addresses(run)
+    identities = {} if then is None else then.identities
+    same = {name for name, who in identities.items() if who and who == now.identities.get(name)}
+    others = [_compared(pair) for pair in (now.pair, *clones)]
+    return all(any(named.get(name) not in ("", None, pair[name]) for name in pair.keys() - same) for pair in others)
 
 
 def _addresses(pair: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migverify.decision.model import Basis, EvidenceReason, ReasonKind, basis_of
 from migverify.decision.read import EvidenceReading
@@ -50,16 +50,28 @@ def shadow_replays(reading: EvidenceReading, replay: RunInfo | None = None) -> t
     What differed ends where a whole ``replay`` that began later asked the same statement, and its answers are equal.
     """
     found, equal = [], None
-    for run in shadow_runs(reading):
-        status = load_shadow(reading.store, run)
+    for run in (*shadow_runs(reading), *_doubtful_shadow_runs(reading)):
+        status, is_mine = load_shadow(reading.store, run), reading.serves(run, needs_capture=False)
         if status is None:
-            found.append(_unrecorded(reading, run))
+            found += [_unrecorded(reading, run)] if is_mine else []
             continue
         is_earlier = replay is not None and status.at < replay.started
         if is_earlier and equal is None and replay is not None:
             equal = _equal_digests(reading, replay)
-        found.append(shadow_evidence(reading, status, run, equal or frozenset() if is_earlier else frozenset()))
+        joined = shadow_evidence(reading, status, run, equal or frozenset() if is_earlier else frozenset())
+        harm = tuple(one for one in joined.reasons if one.kind is ReasonKind.HARM)
+        if is_mine:
+            found.append(joined)
+        elif harm:
+            found.append(replace(joined, reasons=harm))
     return tuple(found)
+
+
+def _doubtful_shadow_runs(reading: EvidenceReading) -> Iterator[RunInfo]:
+    """Yield the shadow replays that may be of the service: of these harm alone counts, as what is not known."""
+    for run in reading.runs(StoredKind.REPLAY):
+        if run.facts.get("shadow") and reading.may_serve(run, needs_capture=False):
+            yield run
 
 
 def _equal_digests(reading: EvidenceReading, replay: RunInfo) -> frozenset[str]:
@@ -92,7 +104,7 @@ def forecast_evidence(
     """Return what a forecast proves: a level that is missed is harm, one that is not known a doubt."""
     reasons = tuple(_of_forecast(reading, forecast, run, again, judged))
     most = ", ".join(f"{one.text or one.digest[:16]} {one.share:.0%}" for one in forecast.uses[:3])
-    return JoinedEvidence(run.run_id, run.finished, run.started, basis_of(run.facts), reasons,
+    return JoinedEvidence(run.run_id, run.known_at, run.started, basis_of(run.facts), reasons,
                           f"busy with {most}" if most else "")  # fmt: skip
 
 

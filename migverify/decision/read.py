@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from migverify.decision.differences import differences
+from migverify.decision.differences import differences, is_of_another_pair, same_pair
 from migverify.decision.model import (
     Basis,
     DecisionPart,
@@ -24,12 +24,14 @@ from migverify.decision.model import (
 )
 from migverify.errors import StoreError
 from migverify.model import RunInfo, StoredKind
-from migverify.store.results import RUNS_SEARCHED, ResultStore
+from migverify.store.results import ResultStore
 from migverify.workload.catalogue.waivers import Waiver
 
 Partial = Callable[[RunInfo], str]
 """A run with its plan -> why it is of a part of the service alone; empty: it is of all of it."""
 HARM, DOUBT, WAIVED = ReasonKind.HARM, ReasonKind.DOUBT, ReasonKind.WAIVED
+_RUNS_READ = 20_000
+"""Runs of a store that are looked at: harm of a shadow replay, or of plans that asked more, may be far back."""
 _MASKS = ("***", "[hidden]")
 """What was a secret in a command that a run keeps: it cannot be typed again."""
 NO_END = "the run has no end: it was interrupted, or still goes on"
@@ -104,7 +106,7 @@ class EvidenceReading:
     def runs(self, kind: StoredKind) -> Iterator[RunInfo]:
         """Yield the runs of a kind without their plans, the newest first."""
         if not self._runs:
-            self._runs.extend(self.known_runs or self.store.runs(RUNS_SEARCHED))
+            self._runs.extend(self.known_runs or self.store.runs(_RUNS_READ))
         return (run for run in self._runs if run.kind is kind)
 
     def serves(self, run: RunInfo, *, needs_capture: bool = True) -> bool:
@@ -112,8 +114,23 @@ class EvidenceReading:
         then = basis_of(run.facts)
         if then is None or self.service is None:
             return False
-        pairs = [dict(self.service.pair), *map(dict, self.rules.clones)]
-        return dict(then.pair) in pairs and (not needs_capture or then.capture == self.service.capture)
+        is_mine = any(same_pair(then.pair, pair) for pair in (self.service.pair, *self.rules.clones))
+        return is_mine and (not needs_capture or then.capture == self.service.capture)
+
+    def may_serve(self, run: RunInfo, *, needs_capture: bool = True) -> bool:
+        """Whether a run that is no evidence may have asked this service: harm that it found may be there.
+
+        It keeps no basis, or names the pair otherwise, or asked the same pair for another capture. One of another
+        capture and of another configuration is of a service that shares the servers.
+        """
+        if self.service is None or self.serves(run, needs_capture=needs_capture):
+            return False
+        if is_of_another_pair(run, self.service, self.rules.clones):
+            return False
+        then = basis_of(run.facts)
+        if then is None or not needs_capture or then.capture == self.service.capture:
+            return True
+        return then.configuration == self.service.configuration
 
 
 def _without(typed: Sequence[str], leave: Collection[str]) -> Iterator[str]:
@@ -130,7 +147,7 @@ def _without(typed: Sequence[str], leave: Collection[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class ChosenRuns:
-    """The run that counts, with its plan, and newer ones of a part of the service; None: there is none."""
+    """The run that counts, with its plan, and newer ones whose harm counts; None: there is none."""
 
     run: RunInfo | None
     partial: str = ""
@@ -141,11 +158,17 @@ def choose_runs(
     reading: EvidenceReading, kind: StoredKind, partial: Partial = lambda _: "", *, needs_capture: bool = True,
     suits: Callable[[RunInfo], bool] = lambda _: True,
 ) -> ChosenRuns:  # fmt: skip
-    """Return the newest run that is whole and of the service, else the newest of its parts, else the newest of all."""
+    """Return the newest run that is whole and of the service, else the newest of its parts, else the newest of all.
+
+    Newer than a whole one are those of a part of the service, and those that may be of it: who reads them counts harm.
+    """
     newer: list[tuple[RunInfo, str]] = []
+    doubtful: list[RunInfo] = []
     newest: RunInfo | None = None
     for brief in reading.runs(kind):
         mine = reading.serves(brief, needs_capture=needs_capture)
+        if not mine and reading.may_serve(brief, needs_capture=needs_capture):
+            doubtful.append(brief)
         if not mine and newest is not None:
             continue
         run = reading.store.load_run(brief.run_id)
@@ -156,11 +179,12 @@ def choose_runs(
             continue
         why = partial(run)
         if not why:
-            return ChosenRuns(run, "", tuple(one for one, _ in newer))
+            others = [one for one in (reading.store.load_run(each.run_id) for each in doubtful) if suits(one)]
+            return ChosenRuns(run, "", (*(one for one, _ in newer), *others))
         newer.append((run, why))
     if newer:
-        (first, why), *others = newer
-        return ChosenRuns(first, why, tuple(one for one, _ in others))
+        (first, why), *rest = newer
+        return ChosenRuns(first, why, tuple(one for one, _ in rest))
     return ChosenRuns(newest, partial(newest) if newest is not None else "")
 
 
@@ -184,19 +208,24 @@ def evidence_of(
     run = chosen.run
     if run is None:
         return PartEvidence(part, again=again, needs_capture=needs_capture)
+    if taken is None:
+        taken, began = run.started if run.known_at is None else run.known_at, run.started
+    else:
+        began = None
     found = [*reasons(run)]
     if chosen.partial:
         found.append(EvidenceReason(DOUBT, chosen.partial, again, weight=1e18))
     if run.finished is None:
         found.append(EvidenceReason(DOUBT, NO_END, again, weight=1e18))
+    elif taken != run.finished and run.finished > reading.now + reading.rules.skew:
+        found.append(EvidenceReason(DOUBT, f"run {run.run_id} ended in the future: a clock is wrong", again))
     for other in chosen.newer:
         harm = [replace(one, run=other.run_id) for one in reasons(other) if one.kind is HARM]
         found += counted_harm(
             reading, part, harm, other.run_id, basis_of(other.facts), again, needs_capture=needs_capture
         )  # fmt: skip
     return PartEvidence(
-        part, run.run_id, taken if taken is not None else run.finished if run.finished is not None else run.started,
-        run.started if taken is None else None, basis if basis is not None else basis_of(run.facts), needs_capture,
+        part, run.run_id, taken, began, basis if basis is not None else basis_of(run.facts), needs_capture,
         tuple(found), covered(run), again,
     )  # fmt: skip
 

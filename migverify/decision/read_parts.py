@@ -1,11 +1,11 @@
-"""What the other parts say: plans, hot spots, anomalies, conflicts and clients."""
+"""What the other parts say: hot spots, anomalies, conflicts and clients."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from migverify.decision.model import DecisionPart, EvidenceReason, PartEvidence, basis_of
@@ -17,7 +17,6 @@ from migverify.decision.read import (
     EvidenceReading,
     choices,
     choose_runs,
-    counted_harm,
     evidence_of,
     whole_of,
 )
@@ -31,87 +30,8 @@ from migverify.workload.anomalies.compare import LEAST_USABLE, PermittedBy
 from migverify.workload.anomalies.store import BOTH_SIDES, SIDES, stored_anomalies, stored_comparison
 from migverify.workload.catalogue.waivers import Waiver
 from migverify.workload.conflict.store import conflict_reasons, stored_conflicts, stored_totals
-from migverify.workload.plans.store import stored_plans
 
-_TEXT = 160
-USUAL_SAMPLES = 3
-"""Calls of each digest that ``workload plans`` explains where nothing else is asked for."""
 _HOTSPOTS = "hotspots"
-_ANALYZE = re.compile(r"ANALYZE TABLE (?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`")
-
-
-def read_plans(reading: EvidenceReading) -> PartEvidence:
-    """Return what the last run of plans says of the capture's digests, and what those found that asked more."""
-    chosen = choose_runs(reading, StoredKind.PLANS, _partial_plans)
-    again = reading.repeated(whole_of(chosen), f"workload plans {reading.capture}", ["--try"])
-
-    def reasons(run: RunInfo) -> Iterator[EvidenceReason]:
-        yield from _plans(reading, run, again)
-
-    found = evidence_of(
-        reading, DecisionPart.PLANS, chosen, reasons, again,
-        covered=lambda run: f"{run.facts.get('digests', 0)} digests",
-    )  # fmt: skip
-    if chosen.run is None:
-        return found
-    more = []
-    for run in _that_asked_more(reading, chosen.run):
-        mine = reading.repeated(run, f"workload plans {reading.capture}", ["--try"])
-        harm = [replace(one, run=run.run_id) for one in _plans(reading, run, mine) if one.kind is HARM]
-        more += counted_harm(reading, DecisionPart.PLANS, harm, run.run_id, basis_of(run.facts), mine)
-    return replace(found, reasons=(*found.reasons, *more))
-
-
-def _plans(reading: EvidenceReading, run: RunInfo, again: str) -> Iterator[EvidenceReason]:
-    held = 0
-    for one in stored_plans(reading.store, run.run_id):
-        held += 1
-        weight = one.seconds or 0.0
-        for finding in one.findings:
-            text = f"{finding.harm}: {finding.reason}, in {_short(one.text)}"
-            yield EvidenceReason(HARM, text, finding.remedy or again, weight)
-        for doubt in one.doubts:
-            sql = _ANALYZE.search(doubt)
-            remedy = f"on the target: {sql[0]}; then {again}" if sql else again
-            yield EvidenceReason(DOUBT, f"{doubt}, in {_short(one.text)}", remedy, weight)
-    counted = run.facts.get("digests")
-    if run.finished is not None and (counted != held or not held):
-        text = f"the store holds {held:,} digests, and the run judged {counted if counted is not None else 'some'}"
-        yield EvidenceReason(DOUBT, text if held else "the run judged no digest", again)
-
-
-def _partial_plans(run: RunInfo) -> str:
-    """Return why a run of plans is not of the whole capture, or looked at it less than usual; empty: it is."""
-    chosen = choices(run)
-    if not chosen:
-        return "what the run chose of the capture is not recorded"
-    if chosen.get("digests"):
-        return "the plans are of some digests alone (--digest)"
-    if chosen.get("reads_only"):
-        return "the plans of writes were left out (--reads-only)"
-    samples = int(chosen.get("samples") or 0)
-    return "" if samples >= USUAL_SAMPLES else f"{samples} calls of a digest were explained, {USUAL_SAMPLES} are usual"
-
-
-def _asked(run: RunInfo) -> tuple[int, bool, bool]:
-    """Return how much a run of plans asked: calls of a digest, their actual rows, and what changed since another."""
-    chosen = choices(run)
-    return int(chosen.get("samples") or 0), bool(chosen.get("analyze")), bool(chosen.get("since"))
-
-
-def _that_asked_more(reading: EvidenceReading, chosen: RunInfo) -> Iterator[RunInfo]:
-    """Yield older runs of plans that asked what no newer whole one did: these take their harm not away."""
-    seen = [_asked(chosen)]
-    for run in reading.runs(StoredKind.PLANS):
-        is_older = run.started <= chosen.started and run.run_id != chosen.run_id
-        if not is_older or run.finished is None or not reading.serves(run):
-            continue
-        asked = _asked(run)
-        if any(all(new >= old for new, old in zip(one, asked, strict=True)) for one in seen):
-            continue
-        yield run
-        if not _partial_plans(run):
-            seen.append(asked)
 
 
 def read_hotspots(reading: EvidenceReading) -> PartEvidence:
@@ -121,7 +41,8 @@ def read_hotspots(reading: EvidenceReading) -> PartEvidence:
         limits, usual = run.facts.get("limits"), HotspotLimits()
         if not isinstance(limits, Mapping):
             return "the limits that the guard went by are not recorded"
-        if float(limits["warn_rate"]) > usual.warn or float(limits["fail_rate"]) > usual.fail:
+        as_strict = float(limits["warn_rate"]) <= usual.warn and float(limits["fail_rate"]) <= usual.fail
+        if not as_strict:  # nor is a limit that is no number, which nothing exceeds
             return "the guard went by weaker limits (--warn-rate, --fail-rate) than the built-in ones"
         return ""
 
@@ -237,17 +158,21 @@ def _of_replay(
     newest = choose_runs(reading, kind).run
     if newest is None:
         return PartEvidence(part, again=again)
-    made = [run for run in reading.runs(kind) if reading.serves(run)]
+    made = [run for run in reading.runs(kind) if reading.serves(run) or reading.may_serve(run)]
     last = next(whole_replays(reading), None)
     run = _made_of_whole(reading, made) or newest
     replay, why = _replay_of(reading, run)
     if replay is None:
         found = evidence_of(reading, part, ChosenRuns(run, why), reasons, again)
         return replace(found, basis=None)
-    newer = tuple(one for one in made if one.run_id != run.run_id and _is_as_new(reading, one, replay))
+    later = {one.run_id for one in takewhile(lambda one: one.run_id != run.run_id, reading.runs(kind))}
+    newer = tuple(
+        one for one in made
+        if one.run_id != run.run_id and _is_as_new(reading, one, replay, is_later=one.run_id in later)
+    )  # fmt: skip
     found = evidence_of(
         reading, part, ChosenRuns(run, why or whole_replay(replay), newer), reasons, again,
-        basis=basis_of(replay.facts), taken=replay.finished, covered=lambda _: f"replay {replay.run_id}",
+        basis=basis_of(replay.facts), taken=replay.known_at, covered=lambda _: f"replay {replay.run_id}",
     )  # fmt: skip
     doubts = []
     if last is not None and last.run_id != replay.run_id:
@@ -262,15 +187,17 @@ def _made_of_whole(reading: EvidenceReading, made: Sequence[RunInfo]) -> RunInfo
     """Return what was made last of the newest whole replay of which anything was made."""
     for replay in whole_replays(reading):
         for run in made:
-            if run.facts.get("replay") == replay.run_id:
+            if run.facts.get("replay") == replay.run_id and reading.serves(run):
                 return reading.store.load_run(run.run_id)
     return None
 
 
-def _is_as_new(reading: EvidenceReading, run: RunInfo, replay: RunInfo) -> bool:
-    """Whether a run was made of this replay, or of one that began later."""
+def _is_as_new(reading: EvidenceReading, run: RunInfo, replay: RunInfo, *, is_later: bool) -> bool:
+    """Whether a run was made of this replay, or of a later one; ``is_later`` where it does not name one."""
     other, _ = _replay_of(reading, run)
-    return other is not None and (other.run_id == replay.run_id or other.started >= replay.started)
+    if other is None:
+        return is_later
+    return other.run_id == replay.run_id or other.started >= replay.started
 
 
 def _replay_of(reading: EvidenceReading, run: RunInfo) -> tuple[RunInfo | None, str]:
@@ -370,7 +297,3 @@ def _cell(
     for one, waiver in accepted:
         words = f"{waiver.owner}, until {waiver.expires}: {waiver.reason}"
         yield EvidenceReason(WAIVED, f"{name}: {one['path']} differs", remedy, 0.0, words)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _TEXT else f"{text[: _TEXT - 4]} ..."

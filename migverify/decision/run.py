@@ -25,8 +25,8 @@ from migverify.decision.read_parts import (
     read_clients,
     read_conflicts,
     read_hotspots,
-    read_plans,
 )
+from migverify.decision.read_plans import read_plans
 from migverify.decision.read_replays import read_answers, read_latency
 from migverify.errors import MigverifyError, StoreError, UsageError
 from migverify.store.results import ResultStore

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from migverify.decision.basis import capture_identity, configuration_digest
 from migverify.decision.decide import decide
+from migverify.decision.differences import same_pair
 from migverify.decision.model import Basis, Decision, basis_of
 from migverify.decision.read import EvidenceReading
 from migverify.decision.run import evidence as decision_evidence
@@ -41,7 +42,7 @@ def _basis(reading: RunsReading, capture: Path, most_age: float) -> tuple[Basis 
     pair = pair_addresses(reading.config)
     for run in reading.runs.runs:
         basis = basis_of(run.facts)
-        if basis is None or dict(basis.pair) != pair:
+        if basis is None or not same_pair(basis.pair, pair):
             continue
         if not run.started >= reading.now - most_age:
             return None, f"the newest run that read the servers' definitions for a decision, {run.run_id}, is too old"

@@ -105,7 +105,7 @@ def _with_whole_read(reading: RunsReading, proof: VerifyEvidence) -> VerifyEvide
         if run.started < proof.began and any(began[bases[pair]] < run.started for pair in differs & bases.keys())
     ]  # fmt: skip
     read = reads[oldest]
-    whole = WholeRead(oldest, None if read is None else _read_at(read))
+    whole = WholeRead(oldest, None if read is None else read.known_at)
     return replace(proof, rests_on=whole, unrefuted=tuple(unrefuted))
 
 
@@ -150,20 +150,12 @@ def _verification(reading: RunsReading, run: RunInfo) -> VerifyEvidence:
         results = {result.pair: result.verdict for result in reading.store.table_results(one.run_id)}
         matched |= {pair for pair in planned if results.get(pair) is Verdict.MATCH}
         mismatches += sum(results.get(pair) is Verdict.MISMATCH for pair in planned)
-    read = [_read_at(one) for one in chain]
+    read = [one.known_at for one in chain]
     return VerifyEvidence(
         run.run_id, run.verdict, run.started, run.finished, None if None in read else min(filter(None, read)),
         len(pairs), len(matched), mismatches, "", _why_partial(chain), tuple(one.run_id for one in chain[1:]),
         INTERRUPTED in (run.facts.get("reasons") or ()),
     )  # fmt: skip
-
-
-def _read_at(run: RunInfo) -> float | None:
-    """Return as of when all that a run read is known; None: it has no end.
-
-    A run that was resumed is as old as its begin: what its first process read is not read again.
-    """
-    return run.started if run.finished is not None and run.is_resumed else run.finished
 
 
 def _why_strange(reading: RunsReading, run: RunInfo) -> str:

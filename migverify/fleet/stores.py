@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from migverify.config import Config, comparison_digest
-from migverify.decision.model import basis_of
+from migverify.decision.differences import run_addresses
 from migverify.errors import MigverifyError, StoreError
 from migverify.fleet.definition import FleetService
 from migverify.guards.scope import CONFIGURATION
 from migverify.model import RunInfo, StoredKind
 from migverify.store.open import open_configured
 from migverify.store.results import ResultStore
-from migverify.tables.run_facts import endpoint_addresses
+from migverify.tables.run_facts import compared_address
 
 RUNS_READ = 20_000
 """Runs of a store that are looked at: several hundred services may keep theirs in one."""
@@ -96,8 +96,13 @@ class ServiceRuns:
     @classmethod
     def of(cls, config: Config, opened: OpenedStore, *, is_alone: bool) -> ServiceRuns:
         """Choose the runs of a service."""
-        known = {(endpoint.name, f"{endpoint.host}:{endpoint.port}") for endpoint in config.all_endpoints}
-        clones = [{("source", pair.source), ("target", pair.target)} for pair in config.decision.clones]
+        known = {
+            (endpoint.name, compared_address(f"{endpoint.host}:{endpoint.port}")) for endpoint in config.all_endpoints
+        }
+        clones = [
+            {("source", compared_address(pair.source)), ("target", compared_address(pair.target))}
+            for pair in config.decision.clones
+        ]
         mine = opened.of(lambda named: bool(named) and named <= known)
         more = opened.of(lambda named: bool(named) and (named <= known or named in clones)) if clones else mine
         return cls(mine, more, comparison_digest(config), is_alone)
@@ -112,11 +117,3 @@ class ServiceRuns:
             configuration = run.facts.get(CONFIGURATION)
             if configuration == self.digest or (configuration is None and self.is_alone):
                 yield run
-
-
-def run_addresses(run: RunInfo) -> dict[str, str]:
-    """Return ``host:port`` of the endpoints that a run keeps, by name; runs of several kinds keep them otherwise."""
-    basis = basis_of(run.facts)
-    if basis is not None:
-        return dict(basis.pair)
-    return endpoint_addresses(run)

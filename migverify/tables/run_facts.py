@@ -33,22 +33,32 @@ def planned_pairs(run: RunInfo) -> dict[str, Mapping[str, Any]]:
 
 
 def pair_addresses(config: Config) -> dict[str, str]:
-    """Return ``host:port`` of the endpoints of the migration, by name."""
-    return {endpoint.name: f"{endpoint.host}:{endpoint.port}" for endpoint in config.endpoints}
+    """Return ``host:port`` of the endpoints of the migration, by name, as addresses are compared."""
+    return {endpoint.name: compared_address(f"{endpoint.host}:{endpoint.port}") for endpoint in config.endpoints}
 
 
 def endpoint_addresses(run: RunInfo) -> dict[str, str]:
-    """Return ``host:port`` of the endpoints that a run keeps, by name; none where it keeps none."""
+    """Return ``host:port`` of the endpoints that a run keeps, by name, as addresses are compared.
+
+    It is empty where the run keeps the endpoint and no address of it.
+    """
     endpoints = run.facts.get("endpoints")
     if not isinstance(endpoints, Mapping):
         return {}
-    return {str(name): _address(facts) for name, facts in endpoints.items()}
+    return {str(name): compared_address(_address(facts)) for name, facts in endpoints.items()}
 
 
 def _address(facts: Any) -> str:
     if not isinstance(facts, Mapping):
         return ""
-    return str(facts["address"]) if "address" in facts else f"{facts.get('host')}:{facts.get('port')}"
+    if "address" in facts:
+        return str(facts["address"])
+    return f"{facts['host']}:{facts.get('port')}" if "host" in facts else ""
+
+
+def compared_address(address: str) -> str:
+    """Return ``host:port`` as it is compared with another one: names of hosts have no case."""
+    return address.lower()
 
 
 def newer_differences(

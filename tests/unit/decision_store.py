@@ -40,7 +40,7 @@ from migverify.workload.plans.model import (
     SamplePlans,
     TableAccess,
 )
-from migverify.workload.plans.store import add_plans, finish_plans, start_plans
+from migverify.workload.plans.store import SINCE_RUN, add_plans, finish_plans, start_plans
 from migverify.workload.replay.model import Captured
 from migverify.workload.replay.store import write_replay
 from migverify.workload.replay.tally import ReplayTally
@@ -86,12 +86,16 @@ def replay(
     store: ResultStore, *, basis: Basis | None = BASIS, differs: bool = False, missed: bool = False, ends: bool = True,
     selection: Mapping[str, Any] | None = None, sides: Sequence[str] = ("source", "target"), writes: bool = True,
     waivers: Sequence[Waiver] = (), level: str = "payments", command: str = "workload replay peak",
+    resumed: str = "",
 ) -> str:  # fmt: skip
-    """Write a replay; without ``ends`` it was cut off."""
+    """Write a replay; without ``ends`` it was cut off. ``resumed``: one that was, which is carried on."""
     chosen = {"sessions": [], "users": [], "digests": [], "start": None, "end": None, "limit": None}
     choices = {"selection": {**chosen, **(selection or {})}, "leave": {"writes": writes}}
     plan = {"kind": "replay", "capture": "/captures/peak", "choices": choices, "sides": list(sides)}
-    run = store.start_run(command, "h", plan, facts(basis), kind=StoredKind.REPLAY)
+    if resumed:
+        run = store.resume_run(resumed).run_id
+    else:
+        run = store.start_run(command, "h", plan, facts(basis), kind=StoredKind.REPLAY)
     if not ends:
         return run
     counted = tally(differs=differs)
@@ -109,10 +113,18 @@ def replay(
 def plans(
     store: ResultStore, *, basis: Basis | None = BASIS, scan: bool = False, doubt: bool | str = False,
     ends: bool = True, digests: Sequence[str] = (), counted: int = 2, samples: int = 3, analyze: bool = False,
-    since: bool = False, command: str = "workload plans peak",
+    since: bool | str = False, command: str = "workload plans peak",
 ) -> str:  # fmt: skip
+    """Write a run of plans. ``since`` is its baseline; True: one that the store does not hold any more."""
     plan = PlanAnswer(QueryPlan((TableAccess("orders", AccessPath.FULL_SCAN, "", 50_000.0),)))
-    choices = {"digests": list(digests), "reads_only": False, "samples": samples, "analyze": analyze, "since": since}
+    choices = {
+        "digests": list(digests),
+        "reads_only": False,
+        "samples": samples,
+        "analyze": analyze,
+        "since": bool(since),
+        SINCE_RUN: (since if isinstance(since, str) else "gone") if since else None,
+    }
     run = start_plans(store, command, "/captures/peak", {}, {**facts(basis), "choices": choices})
     harm = PlanFinding(Harm.INDEX_LOST, "orders", "index k of the source is not on the target",
                        "ALTER TABLE `shop`.`orders` ADD INDEX `k` (`customer`)")  # fmt: skip

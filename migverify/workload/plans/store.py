@@ -100,6 +100,10 @@ def start_plans(
     return store.start_run(command, "", {"plans": capture}, kept, kind=StoredKind.PLANS)
 
 
+SINCE_RUN = "since run"
+"""Choice of a run of plans: the run that ``--since`` named, as its id; None without the option."""
+
+
 def add_plans(store: ResultStore, run_id: str, judged: JudgedPlans, record: PlanRecord) -> None:
     """Keep the plans of one digest, what was found in them, and what they rest on."""
     plans = judged.plans

@@ -135,6 +135,8 @@ DOUBTS: list[tuple[DecisionPart, dict[str, Any], str]] = [
     (DecisionPart.HOTSPOTS, {"hotspots": {"ends": False}}, "interrupted"),
     (DecisionPart.HOTSPOTS, {"hotspots": {"unasked": ["source: no answer"]}}, "no answer"),
     (DecisionPart.HOTSPOTS, {"hotspots": {"fail_rate": 9e9}}, "weaker limits"),
+    (DecisionPart.HOTSPOTS, {"hotspots": {"fail_rate": 2_001.0}}, "weaker limits"),
+    (DecisionPart.HOTSPOTS, {"hotspots": {"fail_rate": float("nan")}}, "weaker limits"),
     (DecisionPart.CONFLICTS, {"conflicts": {"cause": "UNKNOWN"}}, "without a cause"),
     (DecisionPart.CONFLICTS, {"conflicts": {"left_out": 3}}, "3 more were left out"),
     (DecisionPart.CLIENTS, {"clients": {"ends": False}}, "did not come to their end"),
@@ -194,6 +196,125 @@ def test_runs_of_another_service_in_the_same_store_neither_help_nor_hide(store: 
     assert decision(store, service=other).standing is Standing.GO
 
 
+UNCLEAR: dict[str, Any] = {
+    "no basis": None,
+    "another name of the same source": replace(BASIS, pair={"source": "db.corp.example:3306", "target": "tidb:4000"}),
+    "other names of both": replace(BASIS, pair={"source": "10.0.0.1:3306", "target": "10.0.0.2:4000"}),
+    "another capture": replace(BASIS, capture="beef" * 16),
+}
+ELSEWHERE: dict[str, Any] = {
+    "another pair": replace(BASIS, pair={"source": "x:1", "target": "y:2"},
+                            identities={"source": "uuid-2", "target": "cluster 8, made 2026-01-01"}),
+    "another target of the same source": replace(BASIS, pair={"source": "db:3306", "target": "y:2"},
+                                                 identities={**BASIS.identities, "target": "cluster 8"}),
+    "another pair that did not tell who it is": replace(BASIS, pair={"source": "x:1", "target": "y:2"}, identities={}),
+    "a service that shares the servers": replace(BASIS, capture="beef" * 16, configuration="d" * 64),
+}  # fmt: skip
+
+
+def each_part(bases: dict[str, Any]) -> list[Any]:
+    """Return parameters: every part with every basis that says something of it; clients rest on no capture."""
+    return [
+        pytest.param(name, basis, id=f"{name}, {words}")
+        for words, basis in bases.items()
+        for name in DecisionPart
+        if name is not DecisionPart.CLIENTS or basis is None or basis.capture == BASIS.capture
+    ]
+
+
+def newer_harm(store: ResultStore, name: DecisionPart, basis: Any) -> str:
+    """Write a whole run that proves harm to a part; return its id."""
+    if name in (DecisionPart.ANSWERS, DecisionPart.LATENCY):
+        return made.replay(store, basis=basis, differs=True, missed=True)
+    if name is DecisionPart.ANOMALIES:
+        return made.anomalies(store, made.replay(store, basis=basis), basis=basis, lost=True)
+    if name is DecisionPart.CONFLICTS:
+        return made.conflicts(store, made.replay(store, basis=basis), basis=basis, cause="other transaction")
+    if name is DecisionPart.PLANS:
+        return made.plans(store, basis=basis, scan=True)
+    if name is DecisionPart.HOTSPOTS:
+        return made.hotspots(store, basis=basis, hot=True)
+    return made.clients(store, basis=basis, differs=True)
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(("name", "basis"), each_part(UNCLEAR))
+def test_newer_harm_that_may_be_of_the_service_is_not_known(store: ResultStore, name: DecisionPart, basis: Any) -> None:
+    all_fine(store)
+    run = newer_harm(store, name, basis)
+    found = decision(store)
+    assert (found.standing, part(found, name)[0]) == (Standing.NOT_KNOWN, Standing.NOT_KNOWN)
+    assert any(f"run {run} found harm" in each and "not counted" in each for each in part(found, name)[1])
+    all_fine(store)
+    assert decision(store).standing is Standing.GO, "a newer run of the service shows that it is gone"
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(("name", "basis"), each_part(ELSEWHERE))
+def test_newer_harm_of_another_service_is_nothing(store: ResultStore, name: DecisionPart, basis: Any) -> None:
+    all_fine(store)
+    newer_harm(store, name, basis)
+    assert decision(store).standing is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize("name", list(DecisionPart))
+def test_names_of_servers_have_no_case(store: ResultStore, name: DecisionPart) -> None:
+    shouted = replace(BASIS, pair={side: address.upper() for side, address in BASIS.pair.items()})
+    all_fine(store)
+    assert decision(store, service=shouted).standing is Standing.GO
+    newer_harm(store, name, shouted)
+    assert part(decision(store), name)[0] is Standing.NO_GO
+    other = replace(shouted, identities={**BASIS.identities, "source": "uuid-2"})
+    assert part(decision(store, service=other), name)[0] is Standing.NOT_KNOWN, "another server, and no clone"
+    clones = DecisionRules(clones=(shouted.pair,))
+    assert part(decision(store, service=replace(BASIS, pair={"source": "x:1", "target": "y:2"}), rules=clones), name)[
+        0
+    ] is Standing.NO_GO  # fmt: skip
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [
+        ({"source": {"address": "DB:3306"}, "target": {"address": "tidb:4000"}}, Standing.NOT_KNOWN),
+        ({"source": {"address": "x:1"}, "target": {"address": "tidb:4000"}}, Standing.GO),
+        ({"source": "mysql 9.7.4", "target": "tidb 8.5.0"}, Standing.NOT_KNOWN),
+        ({}, Standing.NOT_KNOWN),
+    ],
+)
+def test_a_run_without_basis_is_of_the_servers_that_it_names(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, endpoints: dict[str, Any], expected: Standing
+) -> None:
+    all_fine(store)
+    with monkeypatch.context() as patched:
+        patched.setattr(made, "facts", lambda *_, **more: {"endpoints": endpoints, **more})
+        made.plans(store, scan=True)
+    assert decision(store).standing is expected
+
+
+@pytest.mark.usefixtures("forecast")
+def test_clients_of_servers_of_their_own_say_nothing_of_the_service(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_fine(store)
+    begin = store.start_run
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            store, "start_run",
+            lambda command, *rest, **more: begin(f"migverify {command} --own-servers", *rest, **more),
+        )  # fmt: skip
+        made.clients(store, basis=None, differs=True)
+    assert decision(store).standing is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_histories_without_basis_and_replay_that_show_an_anomaly_are_not_known(store: ResultStore) -> None:
+    all_fine(store)
+    made.anomalies(store, "", basis=None, lost=True)
+    assert part(decision(store), DecisionPart.ANOMALIES)[0] is Standing.NOT_KNOWN
+
+
 @pytest.mark.usefixtures("forecast")
 def test_evidence_of_named_clones_counts(store: ResultStore) -> None:
     clones = {"source": "clone:1", "target": "clone:2"}
@@ -246,6 +367,40 @@ def test_histories_compared_again_are_as_old_as_their_replay(
         standing, texts = part(found, name)
         assert standing is Standing.NOT_KNOWN
         assert any("30 days old" in each for each in texts)
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(
+    ("days", "expected"), [(6.9, Standing.GO), (7.1, Standing.NOT_KNOWN), (30, Standing.NOT_KNOWN)]
+)
+def test_a_replay_that_was_resumed_is_as_old_as_its_begin(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, days: float, expected: Standing
+) -> None:
+    with made.clock(monkeypatch, time.time() - days * 86_400):
+        begun = made.replay(store, ends=False)
+    recorded = made.replay(store, resumed=begun)
+    made.anomalies(store, recorded)
+    made.conflicts(store, recorded)
+    found = decision(store)
+    for name in (DecisionPart.ANSWERS, DecisionPart.ANOMALIES, DecisionPart.LATENCY, DecisionPart.CONFLICTS):
+        assert part(found, name)[0] is expected, name
+
+
+@pytest.mark.usefixtures("forecast")
+def test_a_run_that_ended_in_the_future_is_not_known_whatever_it_is_as_old_as(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = all_fine(store)
+    begun = made.replay(store, ends=False)
+    with made.clock(monkeypatch, time.time() + 3_600):
+        made.replay(store, resumed=begun)
+        made.anomalies(store, runs["replay"])
+        made.conflicts(store, runs["replay"])
+    found = decision(store)
+    for name in (DecisionPart.ANSWERS, DecisionPart.ANOMALIES, DecisionPart.LATENCY, DecisionPart.CONFLICTS):
+        standing, texts = part(found, name)
+        assert standing is Standing.NOT_KNOWN
+        assert any("ended in the future" in each for each in texts), texts
 
 
 @pytest.mark.usefixtures("forecast")
@@ -342,7 +497,7 @@ def follow(
     verdict: str = "", reasons: tuple[str, ...] = (),
 ) -> str:  # fmt: skip
     """Write a shadow replay; ``differs`` is the digest of a read whose answers differ."""
-    facts = made.facts(replace(basis, capture=""), shadow=True)
+    facts = made.facts(None if basis is None else replace(basis, capture=""), shadow=True)
     run = store.start_run("workload replay --follow", "d", {}, facts, kind=StoredKind.REPLAY)
     bad = [{"verdict": "MISMATCH", "text": "", "digest": differs, "different": 4}] if differs else []
     status = {"log": "slow.log", "at": at, "verdict": verdict or ("MISMATCH" if bad else "MATCH"),
@@ -364,6 +519,33 @@ def test_a_newer_shadow_replay_of_one_read_hides_no_harm_of_another(store: Resul
     assert (found.standing, found.reasons[0].run) == (Standing.NO_GO, bad)
     made.replay(store)
     assert decision(store).standing is Standing.NO_GO, "the replay did not ask that statement"
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize("basis", [each for each in UNCLEAR.values() if each is None or each.pair != BASIS.pair])
+def test_harm_of_a_shadow_replay_that_may_be_of_the_service_is_not_known(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, basis: Any
+) -> None:
+    all_fine(store)
+    (digest,) = made.tally().digests
+    follow(store, at=time.time(), basis=basis, verdict="INCONCLUSIVE", reasons=("a gap in the log",))
+    assert decision(store).standing is Standing.GO, "it is no evidence, and found nothing"
+    run = follow(store, at=time.time(), basis=basis, differs=digest)
+    standing, texts = part(decision(store), DecisionPart.ANSWERS)
+    assert (standing, len(texts)) == (Standing.NOT_KNOWN, 1)
+    assert f"run {run} found harm" in texts[0]
+    with made.clock(monkeypatch, time.time() + 30):
+        made.replay(store)
+    assert part(decision(store), DecisionPart.ANSWERS)[0] is Standing.GO, "a later replay asked the same"
+
+
+@pytest.mark.usefixtures("forecast")
+def test_harm_of_a_shadow_replay_is_not_lost_behind_a_thousand_other_runs(store: ResultStore) -> None:
+    follow(store, at=time.time(), differs="e" * 64)
+    for _ in range(1_000):
+        store.start_run("guard ids", "d", {}, {}, kind=StoredKind.GUARDS)
+    all_fine(store)
+    assert decision(store).standing is Standing.NO_GO
 
 
 @pytest.mark.usefixtures("forecast")
@@ -516,11 +698,75 @@ def test_plans_that_asked_less_take_no_harm_away(store: ResultStore) -> None:
         assert standing() is Standing.GO
 
 
+@pytest.mark.usefixtures("forecast")
+def test_plans_since_a_baseline_that_has_the_worse_plan_take_no_harm_away(store: ResultStore) -> None:
+    def standing() -> Standing:
+        return part(decision(store), DecisionPart.PLANS)[0]
+
+    all_fine(store)
+    oldest, some, good = made.plans(store), made.plans(store, digests=["ab"]), made.plans(store)
+    bad = made.plans(store, scan=True, since=good)
+    for later in (bad, made.plans(store), some, True, ""):
+        made.plans(store, since=later)
+        found = decision(store)
+        assert found.standing is Standing.NO_GO, f"since {later}"
+        assert found.reasons[0].run == bad
+    made.plans(store, doubt=True, since=good)
+    made.plans(store)
+    assert standing() is Standing.NO_GO, "what is left open shows nothing"
+    made.plans(store, since=good, ends=False)
+    made.plans(store)
+    assert standing() is Standing.NO_GO, "nor what was cut off"
+    made.plans(store, since=good, basis=replace(BASIS, schema="6" * 64))
+    made.plans(store)
+    assert standing() is Standing.NO_GO, "nor what is of other definitions"
+    made.plans(store, since=oldest)
+    assert standing() is Standing.GO
+    made.plans(store, scan=True, since=good)
+    assert standing() is Standing.NO_GO
+    made.plans(store, since=good)
+    assert standing() is Standing.GO
+    made.plans(store, since=bad)
+    assert standing() is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+def test_the_baseline_of_plans_of_an_earlier_release_is_read_from_their_command(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def standing() -> Standing:
+        return part(decision(store), DecisionPart.PLANS)[0]
+
+    monkeypatch.setattr(made, "SINCE_RUN", "not kept")
+    good = all_fine(store)["plans"]
+    made.plans(store, scan=True, since=True, command="migverify workload plans peak --since last")
+    made.plans(store, since=True, command="migverify workload plans peak --since last")
+    assert standing() is Standing.NO_GO
+    made.plans(store, since=True, command=f"migverify workload plans peak --since={good}")
+    assert standing() is Standing.GO
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize("more", [{"analyze": True}, {"since": True}, {"samples": 10}])
+def test_plans_that_asked_more_and_were_cut_off_or_may_be_of_the_service_keep_their_harm(
+    store: ResultStore, more: dict[str, Any]
+) -> None:
+    all_fine(store)
+    made.plans(store, scan=True, basis=None, **more)
+    made.plans(store)
+    assert part(decision(store), DecisionPart.PLANS)[0] is Standing.NOT_KNOWN
+    made.plans(store, scan=True, ends=False, **more)
+    made.plans(store)
+    assert part(decision(store), DecisionPart.PLANS)[0] is Standing.NO_GO
+    made.plans(store, **more)
+    assert part(decision(store), DecisionPart.PLANS)[0] is Standing.GO
+
+
 def test_plans_of_one_call_alone_are_not_known_and_the_usual_number_is_that_of_the_command(store: ResultStore) -> None:
     from inspect import signature
 
     from migverify.cli.workload_plans import plans
-    from migverify.decision.read_parts import USUAL_SAMPLES
+    from migverify.decision.read_plans import USUAL_SAMPLES
 
     assert signature(plans).parameters["samples"].default == USUAL_SAMPLES
     made.plans(store, samples=1)

@@ -36,6 +36,10 @@ def views(fleet: MadeFleet, **more: object) -> dict[str, ServiceView]:
 Plant = Callable[[MadeFleet], object]
 PLANTED: dict[str, tuple[Plant, ServiceStanding, FleetPart, str]] = {
     "a difference": (lambda f: f.verify("orders", ["orders.t1"]), NOT_READY, FleetPart.PROOF, "1 table differs in run"),
+    "a difference of servers in another case": (
+        lambda f: f.verify("orders", ["orders.t1"], endpoints={
+            "source": {"address": "Orders.Example:3306"}, "target": {"host": "ORDERS.example", "port": 4000}}),
+        NOT_READY, FleetPart.PROOF, "1 table differs in run"),
     "a run that was cut off": (lambda f: f.verify("orders", ends=False), NOT_KNOWN, FleetPart.PROOF, "was cut off"),
     "a quick answer that differs": (
         lambda f: f.verify("orders", ["orders.t1"], kind=StoredKind.QUICK), NOT_READY, FleetPart.PROOF,
