@@ -66,7 +66,7 @@ def plan_verifications(fleet: Fleet, views: Sequence[ServiceView]) -> list[Servi
     def order(view: ServiceView) -> tuple[int, float]:
         proof = newest_proof(view.evidence)
         proved = proof.proved_at if proof is not None and proof.proved_at is not None else 0.0
-        return waves.index(view.wave.name), proved
+        return waves.index(view.service.wave), proved
 
     left = [view for view in views if view.state.standing is not ServiceStanding.CUT_OVER]
     return [_needed(fleet, view) for view in sorted(left, key=order)]

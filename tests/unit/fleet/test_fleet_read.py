@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from migverify.fleet.definition import load_fleet
+from migverify.fleet.load import load_fleet
 from migverify.fleet.model import FleetPart, ServiceStanding, WholeRead
 from migverify.fleet.read import ServiceView, read_fleet
 from migverify.fleet.read_journals import ServiceJournals, completed_cutover

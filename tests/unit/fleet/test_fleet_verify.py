@@ -20,7 +20,7 @@ from migverify.cli.fleet_view import summary_lines, verify_steps
 from migverify.cli.main import run
 from migverify.errors import ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, demand_of, next_to_begin
-from migverify.fleet.definition import load_fleet
+from migverify.fleet.load import load_fleet
 from migverify.fleet.model import ServiceEvidence, VerifyEvidence, WholeRead
 from migverify.fleet.read import read_fleet
 from migverify.fleet.verify import FleetVerification, FleetVerifier, VerifiedService, verify_lock
