@@ -138,14 +138,7 @@ class _FleetReader:
                 part.unread[one] = config.message if isinstance(config, MigverifyError) else "no configuration"
         found = self._from_journals(service, known, found, part, journals)
         found = replace(found, unread=dict(part.unread), unread_remedies=_remedies(service, known))
-        return ServiceView(service, wave, found, judge(found, self._rules(service)), journals, known)
-
-    def _rules(self, service: FleetService) -> ServiceRules:
-        fleet = self.fleet
-        return ServiceRules(
-            fleet.required(service), fleet.proof_max_age, fleet.evidence_max_age, fleet.limits.watch_lag,
-            whole_read_max_age=fleet.whole_read_max_age,
-        )  # fmt: skip
+        return ServiceView(service, wave, found, judge(found, rules_of(self.fleet, service)), journals, known)
 
     def _journals(self, service: FleetService, config: Config | None) -> ServiceJournals | None:
         return None if service.runbook is None else self.rooms.of(service.runbook, config)
@@ -257,6 +250,14 @@ def read_fleet(
     """Return the state of the services that are wanted, in the order of the file."""
     reader = _FleetReader(fleet, time.time() if now is None else now)
     return list(reader.views([service for service in fleet.services if wanted(service)]))
+
+
+def rules_of(fleet: Fleet, service: FleetService) -> ServiceRules:
+    """Return what counts for a service."""
+    return ServiceRules(
+        fleet.required(service), fleet.proof_max_age, fleet.evidence_max_age, fleet.limits.watch_lag,
+        whole_read_max_age=fleet.whole_read_max_age,
+    )  # fmt: skip
 
 
 def read_proof(fleet: Fleet, service: FleetService, now: float) -> ServiceEvidence:
