@@ -33,6 +33,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from migverify import __version__
+
 
 class ExitCode(IntEnum):
     """What the process returns to its caller; the contract of every command."""
@@ -46,6 +48,15 @@ class ExitCode(IntEnum):
 
 CONTRACT_VERSION = 1
 """Version of the exit codes and of the schemas of JSON outputs; docs/json.md says when it is raised."""
+
+
+def wheel_hint(extra: str = "", *, lab: bool = False) -> str:
+    """Return how a missing extra, or the lab, is installed: from the wheels of the release.
+
+    On the public index the name migverify is another project's, so no message may name it without its file.
+    """
+    file = f"./migverify{'_lab' if lab else ''}-{__version__}-py3-none-any.whl{f'[{extra}]' if extra else ''}"
+    return f"Run pip install '{file}' with the wheel of the release (docs/install.md)"
 
 
 class MigverifyError(Exception):

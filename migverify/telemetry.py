@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from migverify import __version__
+from migverify.errors import wheel_hint
 from migverify.exposition import Metric, listed
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _made(environment: Mapping[str, str], signal: str, make: Callable[[], _Made]
     try:
         provider = make()
     except ImportError:
-        _log.warning("no %s are sent: install the extra, pip install 'migverify[otel]'", signal)
+        _log.warning("no %s are sent: the extra otel is not installed. %s", signal, wheel_hint("otel"))
         return None
     except Exception as error:  # noqa: BLE001 - a variable that the SDK refuses is no reason to prove nothing
         _log.warning("no %s are sent: %s", signal, type(error).__name__)

@@ -60,10 +60,10 @@ def status(
     is not ready or a wave does not fit into its window, 3: not known.
     """
     from migverify.fleet.board import fleet_report, read_state
-    from migverify.fleet.definition import load_fleet
+    from migverify.fleet.load import load_fleet
     from migverify.report.render import Format, render
 
-    loaded = load_fleet(fleet)
+    loaded = load_fleet(fleet, with_wrong=True)
     report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
     if as_json:
         typer.echo(json.dumps(report.document, ensure_ascii=False))
@@ -102,7 +102,7 @@ def board(
     """Show every service on one page that needs nothing from elsewhere: in a file, or live. It can only be read.
 
     With --out the exit code is that of `fleet status`. With --listen the page is read anew every few seconds until
-    Ctrl-C; a fleet file that is wrong meanwhile is said on the page.
+    Ctrl-C; a fleet file that cannot be read meanwhile is said on the page.
     """
     if (out is None) == (listen is None):
         raise UsageError("name a file with --out, or an address with --listen",
@@ -111,14 +111,14 @@ def board(
         _serve(fleet, listen, every, service, wave)
         return
     from migverify.fleet.board import fleet_report, read_state
-    from migverify.fleet.definition import load_fleet
+    from migverify.fleet.load import load_fleet
     from migverify.report.render import Format, format_of, render, write_report
 
     form = format_of(out)
     if out is not None and form is Format.TEXT and out.suffix.lower() not in ("", ".txt"):
         raise UsageError(f"--out {out}: no form of a board has the suffix {out.suffix}",
                          hint="Name a .html, .json, .prom, .xml or .txt file.")  # fmt: skip
-    loaded = load_fleet(fleet)
+    loaded = load_fleet(fleet, with_wrong=True)
     report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
     if out is not None:
         write_report(out, render(report, form), private=False)
@@ -130,13 +130,13 @@ def _serve(
     fleet: Path, address: ListenAddress, every: float, services: list[str] | None, waves: list[str] | None
 ) -> None:
     from migverify.cli.runbook_page import serve_until_stopped
-    from migverify.fleet.definition import load_fleet
     from migverify.fleet.live import BoardServer, make_pages
+    from migverify.fleet.load import load_fleet
 
     def wanted(loaded: Fleet) -> Callable[[FleetService], bool] | None:
         return chosen(loaded, services, waves)
 
-    wanted(load_fleet(fleet))  # a wrong name is said at once
+    wanted(load_fleet(fleet, with_wrong=True))  # a wrong name is said at once
     with BoardServer(lambda: make_pages(fleet, wanted, every), *address, every) as server:
         server.start()
         try:
@@ -166,7 +166,7 @@ def verify(
 
     from migverify.cli.fleet_view import ended_line, plan_lines, summary_lines, verify_document, verify_steps
     from migverify.cli.watching import stop_on_signals
-    from migverify.fleet.definition import load_fleet
+    from migverify.fleet.load import load_fleet
     from migverify.fleet.read import read_fleet
     from migverify.fleet.verify import FleetVerifier, verify_lock
     from migverify.fleet.verify_plan import plan_verifications
@@ -247,7 +247,9 @@ def chosen(fleet: Fleet, services: list[str] | None, waves: list[str] | None) ->
                                  hint=f"It has {', '.join(known[kind][:20])}.")  # fmt: skip
 
     def is_chosen(service: FleetService) -> bool:
-        return (not services or service.name in services) and (not waves or service.wave in waves)
+        # Where an entry is wrong and names none of the waves, the service may be of any of them.
+        is_of_wave = not waves or service.wave in waves or service.wave not in known["wave"]
+        return is_of_wave and (not services or service.name in services)
 
     if not any(map(is_chosen, fleet.services)):
         raise UsageError("no service is of this name and of this wave")

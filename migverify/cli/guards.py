@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from migverify.cli.console import command_line, json_text, say
-from migverify.cli.watching import ListenAddress, Publish, metrics_page, stop_on_signals
+from migverify.cli.watching import ListenAddress, Publish, metrics_page, period_seconds, stop_on_signals
 from migverify.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a turn.")]
 WatchOption = Annotated[bool, typer.Option("--watch", help="Ask again and again until Ctrl-C; tell what changes.")]
-EveryOption = Annotated[float, typer.Option("--every", metavar="SECONDS", min=1, help="Time between two askings.")]
+EveryOption = Annotated[
+    float, typer.Option("--every", metavar="TIME", parser=period_seconds, help="Time between two askings (30s, 5m).")
+]
 MetricsFileOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Keep the metrics in a file, for a textfile collector.")
 ]

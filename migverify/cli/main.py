@@ -21,7 +21,7 @@ import typer.main
 from migverify import __version__
 from migverify.cli import console
 from migverify.cli.renamed import refuse_renamed
-from migverify.errors import ExitCode, MigverifyError, UsageError
+from migverify.errors import ExitCode, MigverifyError, UsageError, wheel_hint
 
 if TYPE_CHECKING:
     from typer._click import Command, HelpFormatter
@@ -107,7 +107,7 @@ class LazyGroup(typer.core.TyperGroup):
         if found is None and cmd_name == "lab":
             raise UsageError(
                 "the lab is not installed: it kills servers and plants faults, so it is a distribution of its own",
-                hint="Install migverify-lab on a machine that has no production access: pip install migverify-lab",
+                hint=f"It belongs on a machine that has no production access. {wheel_hint(lab=True)}.",
             )
         return found
 

@@ -11,7 +11,7 @@ import typer
 from migverify.cli.commands import add
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, StoreOption, examples
 from migverify.cli.runbook_room import DEFAULT_ROOM, RoomOption
-from migverify.errors import UsageError
+from migverify.errors import UsageError, wheel_hint
 
 app = typer.Typer()
 
@@ -36,9 +36,7 @@ def mcp(
     Connects to no endpoint and writes nothing. Ends when the client does.
     """
     if find_spec("mcp") is None:
-        raise UsageError(
-            "the MCP server needs a package that is not installed", hint="pip install 'migverify[mcp]' installs it."
-        )
+        raise UsageError("the MCP server needs a package that is not installed", hint=f"{wheel_hint('mcp')}.")
     from migverify.cli.mcp_server import serve
     from migverify.cli.mcp_tools import ToolScope
     from migverify.config import load_config

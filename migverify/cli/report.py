@@ -65,12 +65,13 @@ def report(
     raise typer.Exit(int(data.exit_code))
 
 
-def open_run_store(url: str | None, config: Path, *, create: bool = True) -> ResultStore:
+def open_run_store(url: str | None, config: Path, *, create: bool = True, starts_servers: bool = False) -> ResultStore:
     """Open the store named on the command line, or else the one of the configuration.
 
     Its password is that of the variable that the configuration names, or else of ``MIGVERIFY_STORE_PASSWORD``. A URL
     given without a configuration opens only what is there already, as ``create=False`` does: which servers are under
-    test is not known then.
+    test is not known then. Where the command starts these servers itself (``starts_servers``), no store is on them yet:
+    it is made, without a URL at the place that a configuration has by default.
 
     Raises
     ------
@@ -82,6 +83,7 @@ def open_run_store(url: str | None, config: Path, *, create: bool = True) -> Res
         The store cannot be opened, or is on an endpoint under test.
     """
     from migverify.config import load_config
+    from migverify.config.settings import DEFAULT_STORE
     from migverify.config.urls import check_store_url
     from migverify.secrets import resolve_variable
     from migverify.store.open import PASSWORD_VARIABLE, open_configured, open_store
@@ -92,6 +94,8 @@ def open_run_store(url: str | None, config: Path, *, create: bool = True) -> Res
         except ValueError as error:
             raise UsageError(f"--store: {error}") from None
     own = resolve_variable(PASSWORD_VARIABLE, "--store").reveal() if PASSWORD_VARIABLE in os.environ else None
+    if starts_servers and not config.exists() and (url is not None or config == DEFAULT_CONFIG):
+        return open_store(url or DEFAULT_STORE, password=own, create=create)
     if url is not None and not config.exists():
         return open_store(url, password=own, create=False)
     return open_configured(load_config(config), url, create=create)

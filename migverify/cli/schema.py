@@ -19,7 +19,7 @@ from migverify.cli.guards import (
     WatchOption,
     run_guards,
 )
-from migverify.cli.watching import MetricsAddressOption
+from migverify.cli.watching import MetricsAddressOption, period_seconds
 from migverify.errors import ExitCode, UsageError
 from migverify.files import write_whole
 from migverify.model import StoredKind
@@ -53,18 +53,6 @@ AllowOption = Annotated[
 ]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Fail on cosmetic differences too.")]
 _DEFAULT_EVERY = 5.0
-
-
-def _seconds(text: str) -> float:
-    """Read ``5``, ``5s``, ``2m`` or ``1h``."""
-    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:])
-    try:
-        seconds = float(text[:-1]) * factor if factor is not None else float(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no time: write 5, 5s, 2m or 1h") from error
-    if not 1 <= seconds < float("inf"):
-        raise typer.BadParameter("at least one second")
-    return seconds
 
 
 def snapshot(
@@ -161,7 +149,8 @@ def guard(
     strict: StrictOption = False,
     watch: WatchOption = False,
     every: Annotated[
-        float | None, typer.Option(metavar="TIME", parser=_seconds, help="Time between two askings (5s); watches.")
+        float | None,
+        typer.Option(metavar="TIME", parser=period_seconds, help="Time between two askings (5s, 2m); watches."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a turn.")] = False,
     passed: AllOption = False,

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import typer
 
 from migverify.cli.console import say, say_error
-from migverify.errors import ExitCode, MigverifyError, UsageError
+from migverify.errors import ExitCode, MigverifyError, UsageError, wheel_hint
 
 ZONE_PREFIX = "CRON_TZ="
 LONGEST_SLEEP = 30.0
@@ -73,7 +73,7 @@ def parse_schedule(text: str) -> CronSchedule:
         from cronsim import CronSimError
     except ImportError:
         raise UsageError(
-            "--schedule needs the package cronsim", hint="pip install 'migverify[schedule]', or use cron itself."
+            "--schedule needs the package cronsim", hint=f"{wheel_hint('schedule')}, or use cron itself."
         ) from None
     schedule = CronSchedule(" ".join(cron.split()), zone)
     try:

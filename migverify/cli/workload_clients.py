@@ -137,7 +137,8 @@ def _run(
     basis, problem = _basis(options)  # before the scratch database is among the definitions
     if output.facts is not None:
         output.facts.write_text("", encoding="utf-8")
-    with closing(open_run_store(output.store, options.config)) as store, set_up(options) as ready:
+    opened = open_run_store(output.store, options.config, starts_servers=options.own_servers)
+    with closing(opened) as store, set_up(options) as ready:
         cells, left = made(ready.tools.controller.can)
         if not cells:
             raise UsageError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migverify.cli.console import say
-from migverify.errors import EndpointError, UsageError
+from migverify.errors import EndpointError, UsageError, wheel_hint
 from migverify.model import Endpoint, Side, Tls
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def _own_servers(say: Callable[[str], None]) -> AbstractContextManager[Mapping[s
         from migverify_lab.client_servers import own_servers
     except ImportError as missing:
         raise UsageError(
-            "--own-servers starts servers of the lab, which is not installed", hint="pip install migverify-lab"
+            "--own-servers starts servers of the lab, which is not installed",
+            hint=f"{wheel_hint(lab=True)}.",
         ) from missing
     return own_servers(say)
 

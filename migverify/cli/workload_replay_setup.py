@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from migverify.cli.console import command_line
-from migverify.errors import ConfigError, PlanError, UsageError
+from migverify.errors import ConfigError, PlanError, UsageError, wheel_hint
 from migverify.model import Side, StoredKind
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def capture_reader() -> ColumnReader:
     try:
         from migverify.workload.statement_files import read_columns
     except ImportError as error:
-        raise UsageError("Parquet needs the package pyarrow.", hint="Run pip install 'migverify[spark]'.") from error
+        raise UsageError("Parquet needs the package pyarrow.", hint=f"{wheel_hint('spark')}.") from error
     return read_columns
 
 

@@ -26,11 +26,15 @@ _PASSWORD_WORDS = {"password", "passwd", "pwd", "pass", "secret"}
 
 @dataclass(frozen=True, slots=True, order=True)
 class FileProblem:
-    """One thing that is wrong; problems sort by their position. ``text`` begins with file, line and column."""
+    """One thing that is wrong; problems sort by their position.
+
+    ``text`` begins with file, line and column; ``words`` is the same without them.
+    """
 
     order: tuple[int, int]
     text: str
     hint: str = ""
+    words: str = ""
 
 
 def at(path: Path | str, place: YamlPlace | None) -> str:
@@ -40,11 +44,11 @@ def at(path: Path | str, place: YamlPlace | None) -> str:
 
 def problem_at(path: Path, place: YamlPlace | None, text: str, hint: str = "") -> FileProblem:
     """Return a problem at a place of a file."""
-    return FileProblem((place.line, place.column) if place else (0, 0), f"{at(path, place)}: {text}", hint)
+    return FileProblem((place.line, place.column) if place else (0, 0), f"{at(path, place)}: {text}", hint, text)
 
 
-def refuse(path: Path, problems: Iterable[FileProblem]) -> NoReturn:
-    """Raise one ConfigError for all problems, in their order, each said once.
+def refuse(path: Path, problems: Iterable[FileProblem], most: int = _SHOWN_PROBLEMS) -> NoReturn:
+    """Raise one ConfigError for all problems, in their order, each said once; at most so many are named.
 
     Raises
     ------
@@ -55,9 +59,9 @@ def refuse(path: Path, problems: Iterable[FileProblem]) -> NoReturn:
     found = sorted({(one.order, one.text): one for one in problems}.values())
     if len(found) == 1:
         raise ConfigError(found[0].text, hint=found[0].hint)
-    lines = [f"{one.text}{' - ' + one.hint if one.hint else ''}" for one in found[:_SHOWN_PROBLEMS]]
-    if len(found) > _SHOWN_PROBLEMS:
-        lines.append(f"... and {len(found) - _SHOWN_PROBLEMS} more")
+    lines = [f"{one.text}{' - ' + one.hint if one.hint else ''}" for one in found[:most]]
+    if len(found) > most:
+        lines.append(f"... and {len(found) - most} more")
     raise ConfigError(f"{path}: {len(found)} problems\n" + "\n".join(lines))
 
 
@@ -111,9 +115,15 @@ def validate(path: Path, document: YamlDocument, root: type[Model]) -> Model:
         refuse(path, explain(path, document, error, root))
 
 
-def explain(path: Path, document: YamlDocument, error: ValidationError, root: type[BaseModel]) -> list[FileProblem]:
-    """Return what a failed validation found, in words and with places."""
-    return [_explain(path, document, details, root) for details in error.errors(include_url=False)]
+def explain(
+    path: Path, document: YamlDocument, error: ValidationError, root: type[BaseModel], under: Steps = ()
+) -> list[FileProblem]:
+    """Return what a failed validation found, in words and with places.
+
+    ``under`` is the way to the part that was validated, where it was not the whole of ``root``.
+    """
+    found = error.errors(include_url=False)
+    return [_explain(path, document, {**details, "loc": (*under, *details["loc"])}, root) for details in found]
 
 
 def _explain(path: Path, document: YamlDocument, details: ErrorDetails, root: type[BaseModel]) -> FileProblem:
@@ -195,6 +205,8 @@ def _wording(details: ErrorDetails) -> str:
         return "this key has no value; give it one or remove the key"
     if kind == "value_error":
         return str(context["error"])
+    if kind == "string_too_long":
+        return f"this takes at most {context['max_length']} characters"
     if kind in ("literal_error", "enum"):
         return f"this takes one of {context['expected']}"
     for name, words in (

@@ -34,6 +34,7 @@ from migverify.config.tables import OverrideRule, RouteRule, TableSelection
 from migverify.config.urls import store_host
 from migverify.model import Endpoint, Tls
 
+DEFAULT_STORE = "sqlite:///.migverify/runs.db"
 MAX_AGE_DAYS = 30.0
 """How old a drill, and the pass of a disaster recovery case, may be."""
 
@@ -361,7 +362,7 @@ class Config(Strict):
         description="Further endpoints that reconciliation rules read, by name: services beside the migrating pair.",
     )
     store_url: Annotated[StoreUrl, AfterValidator(store_in_folder)] = Field(
-        default="sqlite:///.migverify/runs.db",
+        default=DEFAULT_STORE,
         validate_default=True,
         validation_alias="store",
         description="SQLAlchemy URL of the database that keeps run results. A relative SQLite path starts at"

@@ -87,7 +87,7 @@ def read_state(fleet: Fleet, now: float, wanted: Callable[[FleetService], bool] 
     forecasts = runbook_forecasts(views)
     waves = wave_forecasts(fleet.waves, views, forecasts, now)
     shown = tuple(view for view in views if wanted is None or wanted(view.service))
-    names = {view.wave.name for view in shown}
+    names = {view.service.wave for view in shown}
     kept = tuple(wave for wave in waves if wave.wave.name in names)
     return FleetState(fleet, now, shown, kept, forecasts)
 
@@ -155,13 +155,13 @@ def _sections(state: FleetState) -> Iterator[Section]:
 
 
 def _urgency(view: ServiceView, now: float) -> tuple[bool, int, float, str]:
-    """Sort what is tonight first, then by standing, then by date."""
+    """Sort what is tonight, or may be, first, then by standing, then by date."""
     standing = view.state.standing
     is_over = standing is ServiceStanding.CUT_OVER
     return (
-        is_over or not view.is_tonight(now),
+        is_over or not (view.is_tonight(now) or view.cutover_at is None),
         list(ServiceStanding).index(standing),
-        view.cutover_at,
+        view.cutover_at or 0.0,
         view.service.name,
     )
 
@@ -169,9 +169,6 @@ def _urgency(view: ServiceView, now: float) -> tuple[bool, int, float, str]:
 def _row(view: ServiceView, state: FleetState) -> Row:
     standing, forecast = view.state.standing, state.forecasts.get(view.service.name)
     has_reasons = standing in (ServiceStanding.NOT_READY, ServiceStanding.NOT_KNOWN)
-    opens = datetime.fromtimestamp(view.cutover_at, UTC)
-    day = str(view.service.date or view.wave.window.start.date())
-    is_over = view.cutover_is_over(state.now)
     takes = "not known" if forecast is None or forecast.p90 is None else (
         f"{duration(forecast.p50)}, p90 {duration(forecast.p90)}")  # fmt: skip
     return (
@@ -179,11 +176,19 @@ def _row(view: ServiceView, state: FleetState) -> Row:
         TableCell(view.service.name, link=_anchor(view) if has_reasons else "",
                   notes=(view.service.owner, *(("tonight",) if view.is_tonight(state.now) else ()))),
         scrub(view.state.sentence),
-        TableCell(view.wave.name, "mismatch" if is_over else "",
-                  notes=(f"{day}, window is over" if is_over else f"{day}, opens {opens:%H:%M} UTC",)),
+        _wave_cell(view, state.now),
         *(_cell(view.state.part(part), view) for part in _HEADS),
         takes,
     )  # fmt: skip
+
+
+def _wave_cell(view: ServiceView, now: float) -> TableCell:
+    if view.cutover_at is None:
+        return TableCell(view.service.wave, "mismatch")
+    if view.cutover_is_over(now):
+        return TableCell(view.service.wave, "mismatch", notes=(f"{view.day}, window is over",))
+    opens = datetime.fromtimestamp(view.cutover_at, UTC)
+    return TableCell(view.service.wave, notes=(f"{view.day}, opens {opens:%H:%M} UTC",))
 
 
 def _anchor(view: ServiceView) -> str:
@@ -230,7 +235,7 @@ _WAVE_WORDS = {Verdict.MATCH: "FITS", Verdict.MISMATCH: "TOO LONG", Verdict.INCO
 def _wave_row(wave: WaveForecast, state: FleetState) -> Row:
     verdict, window = wave.verdict, wave.wave.window
     word = "OVER" if wave.is_over else _WAVE_WORDS[verdict]
-    mine = [view.state.standing for view in state.views if view.wave.name == wave.wave.name]
+    mine = [view.state.standing for view in state.views if view.service.wave == wave.wave.name]
     left = [one for one in mine if one is not ServiceStanding.CUT_OVER]
     takes = ["not known" if value is None else duration(value) for value in (wave.p50, wave.p90)]
     return (
@@ -266,7 +271,7 @@ def fleet_metrics(state: FleetState) -> Iterator[Metric]:
     yield Metric("migverify_fleet_services", "Services by standing.",
                  [({"standing": each.value}, number(len(state.of(each)))) for each in ServiceStanding])  # fmt: skip
     yield Metric("migverify_fleet_service_info", "1; owner and wave of a service.", [
-        ({"service": view.service.name, "owner": view.service.owner, "wave": view.wave.name}, "1") for view in views
+        ({"service": view.service.name, "owner": view.service.owner, "wave": view.service.wave}, "1") for view in views
     ])  # fmt: skip
     yield Metric("migverify_fleet_service_standing", "1 for the standing of the service, 0 for the others.", [
         ({**labels, "standing": each.value}, number(float(each is view.state.standing)))
@@ -275,7 +280,7 @@ def fleet_metrics(state: FleetState) -> Iterator[Metric]:
     yield Metric("migverify_fleet_service_opens_timestamp_seconds", "When the window of the service opens.",
                  [(labels, number(view.cutover_at)) for labels, view in named])  # fmt: skip
     yield Metric("migverify_fleet_service_closes_timestamp_seconds", "When the window of the service closes.",
-                 [(labels, number(view.wave.window.closes)) for labels, view in named])  # fmt: skip
+                 [(labels, number(view.closes)) for labels, view in named])  # fmt: skip
     yield Metric("migverify_fleet_part_ready", "1 where the part of the service is proved, 0 where it is not.", [
         ({**labels, "part": part.part.value, "required": str(part.required).lower()},
          number(float(part.standing is ServiceStanding.READY)))

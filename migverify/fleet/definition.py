@@ -1,9 +1,8 @@
-"""``fleet.yaml`` -> frozen models: waves, services, limits. Errors name file, line and key."""
+"""The frozen models of ``fleet.yaml``: waves, services, limits."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta, tzinfo
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,24 +10,29 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo
 
 from migverify.config.fields import SHARD, Many, PathInFolder, StoreUrl, Strict, VariableName, ZoneName, in_folder
-from migverify.config.problems import FileProblem, problem_at, read_document, refuse, validate
+from migverify.config.problems import FileProblem
 from migverify.config.settings import store_in_folder
-from migverify.config.yaml_text import Steps, YamlDocument
 from migverify.config.zones import find_zone
-from migverify.errors import ConfigError
 from migverify.fleet.model import FleetPart
 from migverify.runbook.definition.fields import parse_duration
 
 TITLE = "migverify fleet"
 """Of the JSON schema."""
 DEFAULT_NAME = "fleet.yaml"
-_ADDRESS = re.compile(r"\S+:\d{1,5}")
+_LONGEST = 100
+"""Characters of a name: boards and lists are as wide as the longest one."""
 _DAY = timedelta(days=1)
 
 
 def _name(text: str) -> str:
     if not SHARD.fullmatch(text):
         raise ValueError("this holds letters, digits, _ and - alone, and letters are a-z and A-Z")
+    return text
+
+
+def _owner(text: str) -> str:
+    if not any(map(str.isalnum, text)):
+        raise ValueError("this says who answers for the service: a team or a person")
     return text
 
 
@@ -68,7 +72,8 @@ def _room_in_folder(text: str, info: ValidationInfo) -> str:
     return store_in_folder(text, info) if "://" in text else in_folder(text, info)
 
 
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, Field(max_length=_LONGEST), AfterValidator(_name)]
+Owner = Annotated[str, Field(min_length=1, max_length=_LONGEST), AfterValidator(_owner)]
 PositiveDuration = Annotated[
     float, BeforeValidator(parse_duration, json_schema_input_type=str), AfterValidator(_positive)
 ]
@@ -128,8 +133,8 @@ class FleetService(Strict):
     """One service."""
 
     name: Name = Field(description="Its name: letters (`a-z`, `A-Z`), digits, `_` and `-`.")
-    owner: str = Field(min_length=1, description="Who answers for it.")
-    wave: str = Field(min_length=1, description="The wave in which it cuts over.")
+    owner: Owner = Field(description="Who answers for it: a team or a person.")
+    wave: Name = Field(description="The wave in which it cuts over.")
     date: Day | None = Field(default=None, description="The day of its cutover; default: the first of its wave.")
     config: PathInFolder = Field(description="Its `migverify.yaml`.")
     store: Annotated[StoreUrl, AfterValidator(store_in_folder)] | None = Field(
@@ -216,69 +221,28 @@ class Fleet(Strict):
         default=7 * 86_400.0, description="How old answers of rules and guards may be."
     )
     _path: Path = PrivateAttr(default=Path(DEFAULT_NAME))
+    _wrong: Mapping[str, tuple[FileProblem, ...]] = PrivateAttr(default_factory=dict)
 
     @property
     def path(self) -> Path:
         """The file that it comes from."""
         return self._path
 
+    @property
+    def wrong(self) -> Mapping[str, tuple[FileProblem, ...]]:
+        """What is wrong with entries of services, by their names; such a service has what is right of its entry."""
+        return self._wrong
+
     def model_post_init(self, context: object) -> None:
-        """Remember the file it comes from."""
+        """Remember the file it comes from, and which of its services have a wrong entry."""
         if isinstance(context, dict):
             self._path = context.get("path", self._path)
+            self._wrong = context.get("wrong", self._wrong)
 
     def wave(self, name: str) -> FleetWave:
-        """Return the wave of that name; ``load_fleet`` has made sure that there is one."""
+        """Return the wave of that name; there is one where the entry of the service is not wrong."""
         return next(wave for wave in self.waves if wave.name == name)
 
     def required(self, service: FleetService) -> frozenset[FleetPart]:
         """Return what a service has to prove."""
         return frozenset(map(FleetPart, service.requires if service.requires is not None else self.requires))
-
-
-def load_fleet(path: Path) -> Fleet:
-    """Read and check a fleet; the files that it names are not opened.
-
-    Raises
-    ------
-    ConfigError
-        the file is missing, is not YAML, or says something it cannot; names file, line and column.
-    """
-    _, document = read_document(path, "fleet file", "docs/fleet.md shows one; name another with --fleet.")
-    if document.data is None:
-        raise ConfigError(f"{path}: the file is empty", hint="docs/fleet.md shows one.")
-    fleet = validate(path, document, Fleet)
-    if problems := list(_problems(path, document, fleet)):
-        refuse(path, problems)
-    return fleet
-
-
-def _problems(path: Path, document: YamlDocument, fleet: Fleet) -> Iterator[FileProblem]:
-    def problem(steps: Steps, text: str, hint: str = "") -> FileProblem:
-        return problem_at(path, document.place(steps), text, hint)
-
-    for kind, names in (("waves", [one.name for one in fleet.waves]), ("services", [s.name for s in fleet.services])):
-        for at, name in enumerate(names):
-            if name in names[:at]:
-                yield problem((kind, at, "name"), f"{kind}[{at}].name: there is another {kind[:-1]} {name}")
-    waves = {wave.name: wave for wave in fleet.waves}
-    for at, service in enumerate(fleet.services):
-        wave = waves.get(service.wave)
-        if wave is None:
-            yield problem(("services", at, "wave"), f"services[{at}].wave: there is no wave {service.wave}",
-                          f"The waves are {', '.join(waves)}.")  # fmt: skip
-        elif service.date is not None and not wave.window.holds(service.date):
-            yield problem(
-                ("services", at, "date"), f"services[{at}].date: {service.date} is not in the window of wave"
-                f" {wave.name}, which opens on {wave.window.start.date()}", "Move the date, the window, or the service."
-            )  # fmt: skip
-        if service.store_password_env is not None and service.store is None:
-            yield problem(("services", at, "store_password_env"),
-                          f"services[{at}].store_password_env: there is no `store` here",
-                          "The configuration of the service has a store_password_env of its own.")  # fmt: skip
-    servers = list(fleet.limits.connections)
-    for at, server in enumerate(servers):
-        if server.lower() in map(str.lower, servers[:at]):
-            yield problem(("limits", "connections", server), f"limits.connections: there is another limit of {server}")
-        if not _ADDRESS.fullmatch(server):
-            yield problem(("limits", "connections", server), "limits.connections: a server is host:port, in quotes")

@@ -62,8 +62,8 @@ class ServiceDocument(Strict):
 
     service: str = Field(description="Its name.")
     owner: str = Field(description="Who answers for it.")
-    wave: str = Field(description="Its wave.")
-    date: str = Field(description="The day of its cutover.")
+    wave: str = Field(description="Its wave; `not known`: its entry names none.")
+    date: str = Field(description="The day of its cutover; empty: its entry names none.")
     tonight: bool = Field(description="Whether its window is open, or opens within a day.")
     standing: Literal[tuple(ServiceStanding)] = Field(  # type: ignore[valid-type]
         description="Whether it may cut over."
@@ -149,7 +149,7 @@ def service_document(view: ServiceView, now: float, forecast: RunbookForecast | 
     known = schema is not None and schema.fingerprint and drills is not None and drills.last_schema
     return ServiceDocument(
         service=service.name, owner=service.owner, wave=service.wave,
-        date=str(service.date or view.wave.window.start.date()), tonight=view.is_tonight(now),
+        date=view.day, tonight=view.is_tonight(now),
         standing=state.standing.value, sentence=state.sentence,
         reasons=tuple(ReasonDocument(**one.as_json()) for one in state.reasons),
         parts=tuple(PartDocument(**one.as_json()) for one in state.parts),
@@ -190,7 +190,7 @@ def _forecast(found: RunbookForecast | None) -> ForecastDocument | None:
 def wave_documents(waves: Iterable[WaveForecast], views: Sequence[ServiceView]) -> Iterable[WaveDocument]:
     """Yield what is published of the waves."""
     for one in waves:
-        left = [view for view in views if view.wave.name == one.wave.name
+        left = [view for view in views if view.service.wave == one.wave.name
                 and view.state.standing is not ServiceStanding.CUT_OVER]  # fmt: skip
         window = one.wave.window
         yield WaveDocument(

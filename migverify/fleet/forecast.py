@@ -129,7 +129,7 @@ def wave_forecasts(
     waves: Sequence[FleetWave], views: Sequence[ServiceView], forecasts: Mapping[str, RunbookForecast], now: float
 ) -> list[WaveForecast]:
     """Return whether the services of each wave that are not cut over fit into its window, in the order of the waves."""
-    return [_wave(wave, [view for view in views if view.wave.name == wave.name], forecasts, now) for wave in waves]
+    return [_wave(wave, [view for view in views if view.service.wave == wave.name], forecasts, now) for wave in waves]
 
 
 def _wave(

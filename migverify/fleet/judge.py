@@ -7,9 +7,10 @@ required or not, is NOT READY.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from migverify.config.problems import FileProblem
 from migverify.decision.decide import age_text
 from migverify.decision.model import ReasonKind, Standing
 from migverify.fleet.model import (
@@ -72,6 +73,23 @@ def judge(evidence: ServiceEvidence, rules: ServiceRules | None = None) -> Servi
     standing = _whole(parts, rules, counted)
     sentence = _ready(evidence) if standing is ServiceStanding.READY else _sentence(counted, rules)
     return ServiceState(evidence.service, standing, parts, tuple(counted), sentence)
+
+
+def wrong_entry(
+    service: str, file: str, problems: Sequence[FileProblem], required: frozenset[FleetPart]
+) -> ServiceState:
+    """Return what a service comes to whose entry in the fleet file is wrong: nothing of it is judged.
+
+    The reasons are of the proof, the first part: published JSON knows no other than these parts.
+    """
+    texts = [f"{one.words}, line {one.order[0]}" for one in problems]
+    reasons = tuple(
+        ServiceReason(FleetPart.PROOF, HARM, f"its entry is wrong: {text}", one.hint or f"Correct it in {file}.")
+        for text, one in zip(texts, problems, strict=True)
+    )
+    parts = tuple(PartState(part, ServiceStanding.NOT_KNOWN, part in required, "not known") for part in FleetPart)
+    sentence = f"its entry in {file} is wrong: {'; '.join(texts)}."
+    return ServiceState(service, ServiceStanding.NOT_READY, parts, reasons, sentence)
 
 
 def _whole(parts: tuple[PartState, ...], rules: ServiceRules, reasons: list[ServiceReason]) -> ServiceStanding:

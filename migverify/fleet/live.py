@@ -13,7 +13,8 @@ from pathlib import Path
 from migverify.errors import MigverifyError
 from migverify.exposition import Metric, number, page
 from migverify.fleet.board import fleet_report, read_state
-from migverify.fleet.definition import Fleet, FleetService, load_fleet
+from migverify.fleet.definition import Fleet, FleetService
+from migverify.fleet.load import load_fleet
 from migverify.model import Verdict
 from migverify.report.html import served_page
 from migverify.report.model import Report
@@ -37,7 +38,7 @@ class BoardPages:
 def make_pages(path: Path, chosen: Chosen, every: float) -> BoardPages:
     """Read a fleet and return its pages; where the file is wrong, pages that say so and show nothing."""
     try:
-        fleet = load_fleet(path)
+        fleet = load_fleet(path, with_wrong=True)
         report = fleet_report(read_state(fleet, time.time(), chosen(fleet)), refresh_seconds=max(1, round(every)))
         problem = ""
     except MigverifyError as error:

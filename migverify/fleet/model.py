@@ -100,6 +100,11 @@ class VerifyEvidence:
     unrefuted: tuple[str, ...] = ()
 
     @property
+    def read(self) -> int:
+        """How many of its tables are known to be equal or to differ."""
+        return self.matched + self.mismatches
+
+    @property
     def can_resume(self) -> bool:
         """Whether it stopped on the way: it was asked to, was killed, or still goes on."""
         return not self.strange and (self.ended is None or self.is_interrupted)

@@ -18,7 +18,7 @@ from migverify.config import Config, load_config
 from migverify.decision.model import Decision
 from migverify.errors import MigverifyError
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
-from migverify.fleet.judge import judge
+from migverify.fleet.judge import judge, wrong_entry
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceStanding, ServiceState
 from migverify.fleet.read_journals import (
     FleetRooms,
@@ -48,27 +48,45 @@ STORED = (
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
-    """A service with its wave, its evidence and what that comes to. ``journals`` None: they cannot be read."""
+    """A service with its wave, its evidence and what that comes to. ``journals`` None: they cannot be read.
+
+    ``wave`` None: the entry of the service is wrong, and names none.
+    """
 
     service: FleetService
-    wave: FleetWave
+    wave: FleetWave | None
     evidence: ServiceEvidence
     state: ServiceState
     journals: ServiceJournals | None = None
     config: Config | None = None
 
     @property
-    def cutover_at(self) -> float:
-        """When its window opens, Unix seconds."""
-        return self.wave.window.opens
+    def cutover_at(self) -> float | None:
+        """When its window opens, Unix seconds; None: not known."""
+        return None if self.wave is None else self.wave.window.opens
+
+    @property
+    def closes(self) -> float | None:
+        """When its window closes, Unix seconds; None: not known."""
+        return None if self.wave is None else self.wave.window.closes
+
+    @property
+    def day(self) -> str:
+        """The day of its cutover; empty: not known."""
+        if self.service.date is not None:
+            return str(self.service.date)
+        return "" if self.wave is None else str(self.wave.window.start.date())
 
     def cutover_is_over(self, now: float) -> bool:
         """Whether its window has closed, and it is not cut over."""
-        return self.state.standing is not ServiceStanding.CUT_OVER and now >= self.wave.window.closes
+        is_over = self.closes is not None and now >= self.closes
+        return is_over and self.state.standing is not ServiceStanding.CUT_OVER
 
     def is_tonight(self, now: float) -> bool:
         """Whether its window is open, or opens within a day."""
-        return self.cutover_at - 86_400 <= now < self.wave.window.closes
+        if self.cutover_at is None or self.closes is None:
+            return False
+        return self.cutover_at - 86_400 <= now < self.closes
 
 
 @dataclass(slots=True)
@@ -84,12 +102,22 @@ class _FleetReader:
     def views(self, services: list[FleetService]) -> Iterator[ServiceView]:
         for service in self.fleet.services:
             self.configs[service.name] = _config(service)
-            if service.runbook is not None:
+            if service.runbook is not None and service.name not in self.fleet.wrong:
                 self.rooms.announce(service.runbook)
         shared = Counter(map(self._pair, self.fleet.services))
         with closing(self.stores):
             for service in services:
-                yield self._view(service, is_alone=shared[self._pair(service)] <= 1)
+                if service.name in self.fleet.wrong:
+                    yield self._wrong(service)
+                else:
+                    yield self._view(service, is_alone=shared[self._pair(service)] <= 1)
+
+    def _wrong(self, service: FleetService) -> ServiceView:
+        """Return a service of which nothing is read, as its entry may name another store or pair than was meant."""
+        fleet, name = self.fleet, service.name
+        wave = next((wave for wave in fleet.waves if wave.name == service.wave), None)
+        state = wrong_entry(name, fleet.path.name, fleet.wrong[name], fleet.required(service))
+        return ServiceView(service, wave, ServiceEvidence(name, self.now), state)
 
     def _pair(self, service: FleetService) -> tuple[str, frozenset[tuple[str, str]]]:
         """Return what two services must not share for runs without a configuration to be of one of them."""
@@ -111,14 +139,7 @@ class _FleetReader:
                 part.unread[one] = config.message if isinstance(config, MigverifyError) else "no configuration"
         found = self._from_journals(service, known, found, part, journals)
         found = replace(found, unread=dict(part.unread), unread_remedies=_remedies(service, known))
-        return ServiceView(service, wave, found, judge(found, self._rules(service)), journals, known)
-
-    def _rules(self, service: FleetService) -> ServiceRules:
-        fleet = self.fleet
-        return ServiceRules(
-            fleet.required(service), fleet.proof_max_age, fleet.evidence_max_age, fleet.limits.watch_lag,
-            whole_read_max_age=fleet.whole_read_max_age,
-        )  # fmt: skip
+        return ServiceView(service, wave, found, judge(found, rules_of(self.fleet, service)), journals, known)
 
     def _journals(self, service: FleetService, config: Config | None) -> ServiceJournals | None:
         return None if service.runbook is None else self.rooms.of(service.runbook, config)
@@ -231,6 +252,14 @@ def read_fleet(
     """Return the state of the services that are wanted, in the order of the file."""
     reader = _FleetReader(fleet, time.time() if now is None else now)
     return list(reader.views([service for service in fleet.services if wanted(service)]))
+
+
+def rules_of(fleet: Fleet, service: FleetService) -> ServiceRules:
+    """Return what counts for a service."""
+    return ServiceRules(
+        fleet.required(service), fleet.proof_max_age, fleet.evidence_max_age, fleet.limits.watch_lag,
+        whole_read_max_age=fleet.whole_read_max_age,
+    )  # fmt: skip
 
 
 def read_proof(fleet: Fleet, service: FleetService, now: float) -> ServiceEvidence:

@@ -15,16 +15,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from migverify.errors import ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, next_to_begin
 from migverify.fleet.definition import Fleet
-from migverify.fleet.judge import newest_proof
-from migverify.fleet.read import read_proof
-from migverify.fleet.verify_plan import ServiceVerification, VerifyAction
+from migverify.fleet.judge import judge, newest_proof
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding
+from migverify.fleet.read import read_proof, rules_of
+from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action
+from migverify.fleet.verify_time import VerifySpeed, why_it_never_ends
 from migverify.model import Verdict
 from migverify.runbook.record.locks import open_own
 from migverify.secrets import scrub
@@ -212,7 +214,7 @@ class FleetVerifier:
             self._end(self._concluded(one))
 
     def _concluded(self, one: _Running) -> VerifiedService:
-        """Return what the store says now; the exit code alone makes no MATCH."""
+        """Return what the store says now; the exit code alone makes no MATCH, and a proof counts as for the board."""
         task, seconds, words = one.task, self._clock() - one.began, _last_words(one.errors)
         if one.process.stdin is not None:
             one.process.stdin.close()
@@ -220,7 +222,8 @@ class FleetVerifier:
         newest = evidence.verifications[0] if evidence.verifications else None
         proof = newest_proof(evidence)
         code = one.process.returncode
-        if code == ExitCode.MATCH and proof is not None and proof is newest and not proof.unrefuted:
+        part = judge(evidence, rules_of(self._fleet, task.service)).part(FleetPart.PROOF)
+        if code == ExitCode.MATCH and proof is not None and proof is newest and part.standing is ServiceStanding.READY:
             return VerifiedService(task.service.name, task.action, Verdict.MATCH, proof.run,
                                    f"{proof.tables:,} tables", seconds)  # fmt: skip
         run = "" if newest is None else newest.run
@@ -228,8 +231,33 @@ class FleetVerifier:
             tables = "table differs" if newest.mismatches == 1 else "tables differ"
             return VerifiedService(task.service.name, task.action, Verdict.MISMATCH, run,
                                    f"{newest.mismatches:,} {tables}", seconds)  # fmt: skip
-        why = self._over_why() + ", it is resumed next time" if one.asked is not None else words or f"exit code {code}"
+        if one.asked is not None:
+            why = f"{self._over_why()}, {self._goes_on(one, evidence)}"
+        elif code < 0:
+            why = f"its process was killed by {_signal_name(-code)}; {self._goes_on(one, evidence)}"
+        elif code == ExitCode.MATCH and part.reasons:
+            why = part.reasons[0].text
+        else:
+            why = words or f"exit code {code}"
         return VerifiedService(task.service.name, task.action, Verdict.INCONCLUSIVE, run, why, seconds)
+
+    def _goes_on(self, one: _Running, evidence: ServiceEvidence) -> str:
+        """Return what the next ``fleet verify`` does with one that was cut off, in the next window at the earliest."""
+        fleet, now, task = self._fleet, self._clock(), one.task
+        window = fleet.limits.verify
+        next_time = now if window is None or self._is_stopped() or not self._is_over() else window.opens(now)
+        action, run, _ = needed_action(replace(evidence, now=next_time), fleet.proof_max_age, fleet.whole_read_max_age)
+        cut_off = next((each for each in evidence.verifications if each.can_resume), None)
+        words = "the next `fleet verify` begins it anew"
+        if action is VerifyAction.RESUME:
+            words = "the next `fleet verify` resumes it"
+        elif action is VerifyAction.REUSE:
+            words = f"the next `fleet verify` takes the proof of run {run}"
+        if cut_off is None or not (cut_off.run == task.run or cut_off.began >= one.began):
+            return words
+        speed = VerifySpeed(cut_off.read - task.read, cut_off.tables, now - one.began)
+        never = why_it_never_ends(speed, window, fleet.proof_max_age)
+        return f"{words}; {never}" if never else words
 
     def _end(self, ended: VerifiedService) -> None:
         self._ended.append(ended)
@@ -241,6 +269,13 @@ class FleetVerifier:
             one.process.kill()
             one.process.wait()
             one.errors.close()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:  # a signal of real time has no name
+        return f"signal {number}"
 
 
 def _last_words(errors: IO[bytes]) -> str:

@@ -38,6 +38,8 @@ class ServiceVerification:
     ----------
     run
         The run that it reuses, resumes, rechecks or rests on.
+    read
+        Tables that the run to resume has read.
     demand
         Connections by server.
     why
@@ -49,6 +51,7 @@ class ServiceVerification:
     run: str = ""
     why: str = ""
     demand: Mapping[str, int] = field(default_factory=dict)
+    read: int = 0
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -66,7 +69,7 @@ def plan_verifications(fleet: Fleet, views: Sequence[ServiceView]) -> list[Servi
     def order(view: ServiceView) -> tuple[int, float]:
         proof = newest_proof(view.evidence)
         proved = proof.proved_at if proof is not None and proof.proved_at is not None else 0.0
-        return waves.index(view.wave.name), proved
+        return waves.index(view.service.wave), proved
 
     left = [view for view in views if view.state.standing is not ServiceStanding.CUT_OVER]
     return [_needed(fleet, view) for view in sorted(left, key=order)]
@@ -90,7 +93,8 @@ def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:
         problem = view.evidence.unread.get(FleetPart.PROOF, "its configuration cannot be read")
         return ServiceVerification(service, VerifyAction.NONE, why=problem)
     action, run, why = needed_action(view.evidence, fleet.proof_max_age, fleet.whole_read_max_age)
-    return ServiceVerification(service, action, run, why, demand_of(config))
+    read = view.evidence.verifications[0].read if action is VerifyAction.RESUME else 0
+    return ServiceVerification(service, action, run, why, demand_of(config), read)
 
 
 def needed_action(
@@ -115,7 +119,10 @@ def needed_action(
     if newest is not None and newest.can_resume and not newest.partial:
         if is_young(newest.began):
             return VerifyAction.RESUME, newest.run, f"run {newest.run} was not finished"
-        stale = f"run {newest.run} was not finished, and began too long ago to go on with"
+        stale = (
+            f"run {newest.run} read {newest.read:,} of {newest.tables:,} tables, and began longer ago than"
+            f" proof_max_age ({age_text(most_age)}), so it begins anew"
+        )
     is_open = newest is not None and newest.verdict is not Verdict.MATCH and not newest.strange and not newest.partial
     if newest is not None and is_open and not stale and is_young(newest.proved_at):
         return VerifyAction.RECHECK, newest.run, f"run {newest.run} was {newest.verdict.value}"

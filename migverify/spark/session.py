@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from migverify.errors import ConfigError, MigverifyError, UsageError
+from migverify.errors import ConfigError, MigverifyError, UsageError, wheel_hint
 from migverify.spark.settings import LOCAL_ATTEMPTS, as_properties, build_pyfiles, is_local, settings
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _open_connect(url: str, app_name: str, conf: Mapping[str, str]) -> SparkSess
         import grpc  # type: ignore[import-untyped,unused-ignore]  # noqa: F401 - pyspark's own message is a page
     except ImportError as error:
         raise ConfigError(
-            f"Spark Connect ({bare}) needs the package grpcio", hint="Run pip install 'pyspark[connect]'."
+            f"Spark Connect ({bare}) needs the package grpcio", hint=f"{wheel_hint('connect')}."
         ) from error
     _require_answer(url)
     with _no_java_errors(f"cannot open a Spark Connect session on {bare}"):
@@ -411,7 +411,7 @@ def _defaults(home: Path) -> str:
 
 
 def _require_pyspark() -> None:
-    hint = "Run pip install 'migverify[spark]', or use --engine local."
+    hint = f"{wheel_hint('spark')}, or use --engine local."
     try:
         import pyspark
     except ImportError as error:

@@ -151,6 +151,7 @@ def test_a_database_of_others_is_refused(config: Path, pair: LabServers) -> None
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3700)  # all cells take about 25 minutes on a quiet machine
 @pytest.mark.usefixtures("ready")
 def test_the_whole_matrix(tmp_path: Path) -> None:
     """Every driver, pool and scenario on servers of its own; what is undecided says so for a reason that is known."""

@@ -111,7 +111,7 @@ def test_without_the_lab_its_command_says_how_it_is_installed(
     assert main.run(["lab", "up"]) == 2
     said = capsys.readouterr().err
     assert "a distribution of its own" in said
-    assert "pip install migverify-lab" in said
+    assert f"pip install './migverify_lab-{migverify.__version__}-py3-none-any.whl'" in said
 
 
 def test_the_lab_is_listed_where_it_is_installed(capsys: pytest.CaptureFixture[str]) -> None:

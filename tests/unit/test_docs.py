@@ -126,3 +126,38 @@ def test_every_command_of_the_table_is_a_command() -> None:
 
     known = {*command_lines(), "guard monitors --sql", "tables repair --apply"}
     assert set(commands()) <= known
+
+
+INSTALLED = (
+    r"(?:pip3?|uv pip) install (?P<all>[^\n#&`|]*)"
+    r"|(?:pipx install|uv tool install|uvx(?: --from)?|pipx run(?: --spec)?) (?P<first>'[^'\n]*'|\"[^\"\n]*\"|[^\s`]+)"
+)
+OF_AN_INDEX = re.compile(r"migverify(?:[-_]lab)?(?:\[[^\]]*\])?(?:[=<>~!].*)?")
+
+
+def bare_installs(text: str) -> list[str]:
+    """Return what a text tells to install by the name of this project alone, which an index takes for another one."""
+    found = []
+    for install in re.finditer(INSTALLED, text):
+        words = re.findall(r"'[^']*'|\"[^\"]*\"|\S+", install["all"] or install["first"])
+        for word, after in zip(words, [*words[1:], ""], strict=True):
+            if OF_AN_INDEX.fullmatch(word.strip("'\",.;:)")) and after != "@":
+                found.append(install[0].strip())
+    return found
+
+
+def test_nothing_tells_to_install_the_bare_name_from_an_index() -> None:
+    wrong = ["pip install migverify", "pip install 'migverify[otel]' now", "pipx install migverify-lab",
+             "uvx migverify", "env/bin/pip install 'migverify[spark]' venv-pack", "pip install -U migverify==0.1",
+             "(`pip install migverify`)", "hint=\"pip install 'migverify[mcp]' installs it.\""]  # fmt: skip
+    right = ["pip install './migverify-0.1.0-py3-none-any.whl[otel]'", 'pip install "migverify @ $MIGVERIFY_WHEEL"',
+             "pipx run --spec ./migverify-0.1.0-py3-none-any.whl migverify --version", "pip install pyspark",
+             "pip install 'migverify[spark] @ file:///path/migverify-0.1.0-py3-none-any.whl'"]  # fmt: skip
+    assert [text for text in wrong if not bare_installs(text)] == []
+    assert [text for text in right if bare_installs(text)] == []
+    folders = ("docs", "migverify", "lab", "spark_jobs", "runbooks", "examples", "bench", "docker", ".github")
+    kinds = {".md", ".py", ".yaml", ".yml", ".sh", ".toml", ".txt", ".json", ".Dockerfile"}
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in kinds]
+    found = {str(path.relative_to(ROOT)): installs for path in [ROOT / "README.md", ROOT / "Makefile", *files]
+             if (installs := bare_installs(path.read_text(encoding="utf-8")))}  # fmt: skip
+    assert not found, "install the wheel of a release by its file: docs/install.md#extras"

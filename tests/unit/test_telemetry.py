@@ -12,7 +12,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult
 
-from migverify import telemetry
+from migverify import __version__, telemetry
 from migverify.exposition import Metric
 from migverify.telemetry import METRICS, TRACES, is_wanted, sent_metrics
 from tests.collector import ENDPOINT, collector
@@ -137,7 +137,7 @@ def test_a_missing_extra_is_said_and_fails_nothing(
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.metric_exporter", None)
     with caplog.at_level(logging.WARNING), sent_metrics() as send:
         send([Metric("a", "h", [({}, "1")])])
-    assert "pip install 'migverify[otel]'" in caplog.text
+    assert f"pip install './migverify-{__version__}-py3-none-any.whl[otel]'" in caplog.text
 
 
 def test_nothing_is_imported_unless_it_is_asked_for() -> None:

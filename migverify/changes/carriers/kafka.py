@@ -14,7 +14,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from migverify.changes.carriers.base import CarrierMessage, MessagePosition
-from migverify.errors import ChangeError, ConfigError, EndpointError, LoginError, PurgedError, UnreachableError
+from migverify.errors import (
+    ChangeError,
+    ConfigError,
+    EndpointError,
+    LoginError,
+    PurgedError,
+    UnreachableError,
+    wheel_hint,
+)
 from migverify.secrets import resolve_variable, scrub
 
 if TYPE_CHECKING:
@@ -88,9 +96,7 @@ def connect(login: KafkaSettings, *, aborted: bool = False, errors: BrokerErrors
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:
-        raise ConfigError(
-            "reading Kafka needs the package confluent-kafka", hint="Run pip install 'migverify[kafka]'."
-        ) from error
+        raise ConfigError("reading Kafka needs the package confluent-kafka", hint=f"{wheel_hint('kafka')}.") from error
     settings: dict[str, Any] = {
         **login.settings,
         "group.id": "migverify",  # the library wants a name; nothing is subscribed or committed under it

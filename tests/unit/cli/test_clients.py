@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migverify.cli import workload_clients_setup
+from migverify.cli.main import run
 from migverify.errors import UsageError
 from migverify.model import Verdict
 from migverify.workload.clients import compare, python_harness, scenarios
@@ -375,3 +377,33 @@ def test_a_setting_is_of_the_connection_that_its_step_names() -> None:
         ("second", "SET SESSION TRANSACTION READ ONLY"),
         ("first", "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
     ]
+
+
+# --- the store of a run on servers of its own
+
+
+@pytest.mark.parametrize(
+    ("options", "place"), [(["--store", "sqlite:///new.db"], "new.db"), ([], ".migverify/runs.db")]
+)
+def test_with_own_servers_and_no_configuration_the_store_is_made(
+    options: list[str], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_servers(_options: object) -> None:
+        raise UsageError("no servers here")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MIGVERIFY_CONFIG", raising=False)
+    monkeypatch.setattr(workload_clients_setup, "set_up", no_servers)
+    assert run(["workload", "clients", "--own-servers", *options]) == 2
+    assert "no servers here" in capsys.readouterr().err
+    assert (tmp_path / place).is_file()
+
+
+@pytest.mark.parametrize("options", [["--store", "sqlite:///new.db"], ["--own-servers", "--config", "other.yaml"]])
+def test_else_no_store_is_made_without_a_configuration(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MIGVERIFY_CONFIG", raising=False)
+    assert run(["workload", "clients", *options]) in (2, 3)
+    assert not list(tmp_path.rglob("*.db"))

@@ -16,6 +16,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from mcp import Client, StdioServerParameters
 
+from migverify import __version__
 from migverify.cli import mcp_tools
 from migverify.cli.main import run
 from migverify.cli.mcp_server import INSTRUCTIONS, make_server
@@ -380,7 +381,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     monkeypatch.setattr("migverify.cli.mcp.find_spec", lambda _: None)
     assert run(["mcp"]) == 2
-    assert "pip install 'migverify[mcp]'" in capsys.readouterr().err
+    assert f"pip install './migverify-{__version__}-py3-none-any.whl[mcp]'" in capsys.readouterr().err
     assert folder.exists()
 
 

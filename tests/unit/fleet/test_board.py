@@ -18,8 +18,8 @@ import pytest
 
 from migverify.cli.main import run
 from migverify.fleet.board import fleet_report, read_state
-from migverify.fleet.definition import load_fleet
 from migverify.fleet.live import BoardServer, make_pages
+from migverify.fleet.load import load_fleet
 from migverify.fleet.model import FleetPart
 from migverify.model import Verdict
 from migverify.report.render import Format, render
@@ -66,6 +66,50 @@ def test_status_names_a_next_step_for_each_service_that_is_not_ready(
                      "migverify config --config users/migverify.yaml"]  # fmt: skip
     assert run(["fleet", "status"]) == 3
     assert f"  {steps[0]}  # orders: proof" in capsys.readouterr().out
+
+
+def test_a_wrong_entry_is_a_service_that_is_not_ready_and_the_others_are_judged(
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = [ready.entry("users", owner="?"), {**ready.entry("users"), "name": "goods", "wave": "frist"}]
+    ready.write(services=[ready.entry("orders"), *wrong])
+    assert run(["fleet", "status"]) == 1
+    out = capsys.readouterr().out
+    assert "Provably ready tonight: orders (1 of 2 services)." in out
+    assert "  users: its entry in fleet.yaml is wrong: services[1].owner: this says who answers" in out
+    assert re.search(r"  goods: its entry in fleet.yaml is wrong: .*there is no wave frist, line \d+\.", out)
+    assert re.search(r"NOT READY +goods; .*not known", out)
+    assert run(["fleet", "status", "-s", "orders", "--json"]) == 3, "its wave counts as a whole"
+    capsys.readouterr()
+    assert run(["fleet", "status", "-w", "first", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, schema("fleet-status"))
+    standings = {one["service"]: (one["standing"], one["wave"], one["date"] != "") for one in document["services"]}
+    assert standings == {
+        "orders": ("READY", "first", True),
+        "users": ("NOT READY", "first", True),
+        "goods": ("NOT READY", "frist", False),
+    }
+    goods = document["services"][2]
+    assert [one["text"][:48] for one in goods["reasons"]] == ["its entry is wrong: services[2].wave: there is n"]
+    assert {part["standing"] for part in goods["parts"]} == {"NOT KNOWN"}
+    report = fleet_report(read_state(load_fleet(ready.folder / "fleet.yaml", with_wrong=True), time.time()))
+    forms = {form: render(report, form) for form in Format}
+    prometheus = forms[Format.PROMETHEUS]
+    assert 'migverify_fleet_service_standing{service="goods",standing="NOT READY"} 1' in prometheus
+    assert 'migverify_fleet_service_opens_timestamp_seconds{service="goods"} NaN' in prometheus
+    assert "its entry is wrong: services[2].wave: there is no wave frist" in forms[Format.JUNIT]
+    assert "its entry in fleet.yaml is wrong" in forms[Format.HTML]
+    with served(ready.folder / "fleet.yaml") as server:
+        assert ask(server, "/fleet.json")[0] == 200
+        assert "migverify_fleet_read 1" in ask(server, "/metrics")[2]
+
+
+def test_a_wrong_entry_begins_no_verification(ready: MadeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    ready.write(services=[ready.entry("orders"), ready.entry("users", owner="?")])
+    for chosen in ([], ["--plan"], ["-s", "orders"]):
+        assert run(["fleet", "verify", *chosen]) == 2
+        assert "service users: services[1].owner" in capsys.readouterr().err
 
 
 def test_a_wave_counts_whichever_of_its_services_are_shown(ready: MadeFleet) -> None:

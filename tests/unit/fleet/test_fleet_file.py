@@ -16,7 +16,8 @@ from migverify.config.reference import json_schema, json_schema_text, markdown
 from migverify.config.yaml_text import read_yaml
 from migverify.errors import ConfigError
 from migverify.fleet import definition
-from migverify.fleet.definition import DailyWindow, Fleet, load_fleet
+from migverify.fleet.definition import DailyWindow, Fleet
+from migverify.fleet.load import load_fleet
 
 ROOT = Path(__file__).parents[3]
 GOOD = """\
@@ -59,6 +60,12 @@ WRONG = [
     ("date: 2026-12-02", "date: tomorrow", "fleet.yaml:9:", "this is a date"),
     ("owner: payments", "ownr: payments", "fleet.yaml:7:", "unknown key services[0].ownr"),
     ("name: orders", "name: or/ders", "fleet.yaml:6:", "letters, digits"),
+    ("name: orders", "name: " + "o" * 101, "fleet.yaml:6:", "services[0].name: this takes at most 100 characters"),
+    ("owner: payments", "owner: " + "o" * 101, "fleet.yaml:7:", "services[0].owner: this takes at most 100 characters"),
+    ("owner: payments", "owner: '?'", "fleet.yaml:7:", "service orders: services[0].owner: this says who answers"),
+    ("owner: payments", "owner: '  '", "fleet.yaml:7:", "who answers for the service"),
+    ("owner: payments", "owner: ''", "fleet.yaml:7:", "this must not be empty"),
+    ("owner: payments", "owner:", "fleet.yaml:7:", "this key has no value"),
     ("zone: Asia/Tokyo", "zone: Asia/Tokio", "fleet.yaml:4:", "no time zone"),
     ("T22:00", "T22:00Z", "fleet.yaml:4:", "`zone` says in which zone"),
     ("duration: 4h", "duration: 0s", "fleet.yaml:4:", "a duration above 0"),
@@ -80,6 +87,76 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, before: str, after
     assert place in caught.value.message
     assert words in caught.value.line
     assert "secret" not in caught.value.line
+
+
+MANY = """\
+schema_version: 1
+waves:
+  - name: first
+    window: {start: 2026-12-01T22:00, zone: Asia/Tokyo, duration: 4h}
+services:
+  - {name: orders, owner: payments, wave: first, config: orders/migverify.yaml}
+  - name: users
+    owner: "?"
+    wave: frist
+    config: users/migverify.yaml
+  - some text
+  - {name: goods, ownr: stock, wave: first, config: goods/migverify.yaml}
+  - {name: bills, owner: payments, wave: first, date: 2027-01-01, config: bills/migverify.yaml}
+  - {name: goods, owner: stock, wave: first, config: goods/migverify.yaml}
+"""
+PROBLEMS = [
+    "fleet.yaml:8:5: service users: services[1].owner: this says who answers for the service: a team or a person",
+    "fleet.yaml:9:5: service users: services[1].wave: there is no wave frist - The waves are first.",
+    "fleet.yaml:11:5: services[2]: this takes a mapping (name: value)",
+    "fleet.yaml:12:5: service goods: the key services[3].owner is missing",
+    "fleet.yaml:12:6: service goods: services[3].name: there is another service goods (line 14)",
+    "fleet.yaml:12:19: service goods: unknown key services[3].ownr - Did you mean owner?",
+    "fleet.yaml:13:49: service bills: services[4].date: 2027-01-01 is not in the window of wave first",
+    "fleet.yaml:14:6: services[5].name: there is another service goods (line 12)",
+]
+
+
+def said(path: Path, **more: bool) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load_fleet(path, **more)
+    return [line.removeprefix(f"{path.parent}/") for line in caught.value.message.splitlines()]
+
+
+def test_all_problems_are_said_at_once_with_line_and_service(tmp_path: Path) -> None:
+    head, *lines = said(written(tmp_path, MANY))
+    assert head == "fleet.yaml: 8 problems"
+    assert [line[: len(words)] for line, words in zip(lines, PROBLEMS, strict=True)] == PROBLEMS
+    more = "".join(f"  - {{name: s{at}, owner: '-', wave: first, config: c.yaml}}\n" for at in range(40))
+    assert said(written(tmp_path, MANY + more))[0] == "fleet.yaml: 48 problems"
+    assert len(said(written(tmp_path, MANY + more))) == 49
+
+
+def test_what_is_wrong_of_the_file_as_a_whole_is_said_with_what_is_wrong_of_its_services(tmp_path: Path) -> None:
+    whole = MANY.replace("schema_version: 1", "schema_version: 2\nlimits: {connections: {db1: 3}}")
+    for text, count in ((whole, 10), (MANY.replace("duration: 4h", "duration: 4"), 8)):
+        lines = said(written(tmp_path, text), with_wrong=True)
+        assert lines[0] == f"fleet.yaml: {count} problems"
+        assert lines == said(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("text", ["services: [", "schema_version: 1", "[]", "text", "waves: []\nservices: []\n"])
+def test_a_file_without_services_is_one_error(tmp_path: Path, text: str) -> None:
+    assert said(written(tmp_path, text), with_wrong=True) == said(written(tmp_path, text))
+
+
+def test_a_wrong_entry_leaves_the_others_and_what_is_right_of_it(tmp_path: Path) -> None:
+    fleet = load_fleet(written(tmp_path, MANY), with_wrong=True)
+    names = ["orders", "users", "services[2]", "goods", "bills", "services[5]"]
+    assert [service.name for service in fleet.services] == names
+    assert list(fleet.wrong) == names[1:]
+    assert [(one.words, one.order[0]) for one in fleet.wrong["users"]] == [
+        ("services[1].owner: this says who answers for the service: a team or a person", 8),
+        ("services[1].wave: there is no wave frist", 9),
+    ]
+    users = fleet.services[1]
+    assert (users.owner, users.wave, users.config) == ("not known", "frist", str(tmp_path / "users/migverify.yaml"))
+    assert load_fleet(written(tmp_path), with_wrong=True).wrong == {}
 
 
 def test_a_name_is_given_once(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.fleet.board import fleet_report, read_state
-from migverify.fleet.definition import load_fleet
 from migverify.fleet.forecast import makespan, runbook_forecasts
+from migverify.fleet.load import load_fleet
 from migverify.fleet.model import ServiceStanding
 from migverify.fleet.read import read_fleet
 from migverify.model import Verdict

@@ -20,13 +20,15 @@ from migverify.cli.fleet_view import summary_lines, verify_steps
 from migverify.cli.main import run
 from migverify.errors import ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, demand_of, next_to_begin
-from migverify.fleet.definition import load_fleet
-from migverify.fleet.model import ServiceEvidence, VerifyEvidence, WholeRead
+from migverify.fleet.definition import DailyWindow
+from migverify.fleet.load import load_fleet
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding, VerifyEvidence, WholeRead
 from migverify.fleet.read import read_fleet
 from migverify.fleet.verify import FleetVerification, FleetVerifier, VerifiedService, verify_lock
 from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, plan_verifications
+from migverify.fleet.verify_time import VerifySpeed, why_it_never_ends
 from migverify.model import Verdict
-from migverify_lab.fleet import MadeFleet
+from migverify_lab.fleet import MadeFleet, result
 from tests.unit.fleet.test_judge import NOW, PROOF
 from tests.waiting import wait_for
 
@@ -169,20 +171,121 @@ def test_services_on_one_server_take_turns_and_others_go_on_beside_them(fleet: M
 
 def test_at_the_end_of_the_window_what_runs_is_interrupted_and_nothing_begins(fleet: MadeFleet, tmp_path: Path) -> None:
     now, ended = [1_000.0], []
-    tasks = planned(fleet, limits={"other_connections": 4})
+    cut_off = fleet.verify("orders", ends=False)
     fleet.add("goods", "orders.example")
     tasks = planned(fleet, limits={"other_connections": 4})
-    work = verifier(fleet, 2_000.0, clock=lambda: now[0], on_end=ended.append)
+    now[0] = fleet.opened("orders").load_run(cut_off).started
+    closes = now[0] + 1_000.0
+    work = verifier(fleet, closes, clock=lambda: now[0], on_end=ended.append)
     thread, found = in_thread(lambda: work.run(tasks, 0))
     wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == 2, "two of them begin")
-    now[0] = 2_000.0
+    now[0] = closes
     thread.join()
     assert {path.stem for path in tmp_path.glob("*.asked")} == {"orders", "users"}
     reasons = {one.service: one.reason for one in found[0].services}
     assert reasons["goods"] == "not begun: the window has closed"
-    assert reasons["orders"] == "the window has closed, it is resumed next time"
+    assert reasons["orders"] == "the window has closed, the next `fleet verify` resumes it"
+    assert reasons["users"] == "the window has closed, the next `fleet verify` begins it anew", "it kept no run"
     assert found[0].is_closed
     assert len(ended) == 3
+
+
+KILLED = CHILD.replace("raise SystemExit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+
+
+def one_process(fleet: MadeFleet, child: str, name: str = "orders", **more: Any) -> VerifiedService:
+    """Return how a service ends whose child does nothing but end so."""
+    (fleet.folder / f"{name}.go").touch()
+    tasks = [task for task in planned(fleet) if task.service.name == name]
+    loaded = load_fleet(fleet.folder / "fleet.yaml")
+    found = FleetVerifier(loaded, None, command=[sys.executable, "-c", child], **more).run(tasks, 0)
+    return found.services[0]
+
+
+def test_a_process_that_was_killed_is_said_with_what_the_next_one_does(fleet: MadeFleet) -> None:
+    said = "its process was killed by signal 9 (SIGKILL); the next `fleet verify` "
+    ended = one_process(fleet, KILLED)
+    assert (ended.reason, ended.verdict) == (f"{said}begins it anew", Verdict.INCONCLUSIVE)
+    cut_off = fleet.verify("orders", ends=False)
+    ended = one_process(fleet, KILLED)
+    assert (ended.reason, ended.run, ended.action) == (f"{said}resumes it", cut_off, VerifyAction.RESUME)
+    proof = fleet.verify("users")
+    ended = one_process(fleet, KILLED, "users", clock=lambda: time.time() + 10)
+    assert ended.action is VerifyAction.REUSE, "nothing is begun, so nothing can be killed"
+    assert proof == ended.run
+
+
+DONE = CHILD.replace("raise SystemExit(3)", "raise SystemExit(0)")
+
+
+@pytest.mark.parametrize(("hours", "verdict"), [(23, Verdict.MATCH), (25, Verdict.INCONCLUSIVE)])
+def test_a_resumed_run_counts_at_its_end_as_on_the_board(fleet: MadeFleet, hours: float, verdict: Verdict) -> None:
+    run_id, clock = fleet.verify("orders", ends=False), [time.time()]
+    task = next(task for task in planned(fleet) if task.service.name == "orders")
+    assert (task.action, task.run, task.read) == (VerifyAction.RESUME, run_id, 1)
+
+    def end_run(_task: ServiceVerification) -> None:
+        store = fleet.opened("orders")
+        store.resume_run(run_id)
+        for pair in ("orders.t1", "orders.t2"):
+            store.add_table_result(run_id, result(pair, Verdict.MATCH))
+        store.finish_run(run_id, Verdict.MATCH, {"reasons": []})
+        clock[0] = store.load_run(run_id).started + hours * 3_600
+        (fleet.folder / "orders.go").touch()
+
+    loaded = load_fleet(fleet.folder / "fleet.yaml")
+    command = [sys.executable, "-c", DONE]
+    work = FleetVerifier(loaded, None, command=command, clock=lambda: clock[0], on_begin=end_run)
+    ended = work.run([task], 0).services[0]
+    assert ended.verdict is verdict, ended.reason
+    proof = read_fleet(loaded, now=clock[0])[0].state.part(FleetPart.PROOF)
+    assert (proof.standing is ServiceStanding.READY) is (verdict is Verdict.MATCH)
+    if verdict is not Verdict.MATCH:
+        assert ended.reason == proof.reasons[0].text
+        assert ended.reason == "the last full proof does not count: it is 25 h old, and 24 h are allowed"
+
+
+NIGHT = DailyWindow.model_validate({"start": "22:00", "duration": "7h"})
+
+
+@pytest.mark.parametrize(("read", "hours", "days", "is_said"), [
+    (12, 7, 1, True),    # 29 h are 5 windows, the last one 4 days after the first
+    (12, 7, 4, False),
+    (26, 7, 1, False),   # 2 windows, the second one a day after the first
+    (24, 7, 1, True),    # 3 windows
+    (50, 7, 0.1, False),
+    (0, 7, 1, False),    # not known
+])  # fmt: skip
+def test_a_verification_that_is_too_old_before_its_last_window_is_said_to_never_end(
+    read: int, hours: float, days: float, is_said: bool
+) -> None:
+    speed = VerifySpeed(read, 50, hours * 3_600)
+    assert bool(why_it_never_ends(speed, NIGHT, days * AGE)) is is_said
+    assert not why_it_never_ends(speed, None, days * AGE)
+
+
+def test_what_a_verification_needs_and_has_is_said_at_the_end_of_the_window(fleet: MadeFleet, tmp_path: Path) -> None:
+    opens = time.time()
+    now, closes = [opens], opens + 1_200.0
+    limits = {"verify": {"start": time.strftime("%H:%M", time.gmtime(opens)), "duration": "20m"}}
+    tasks = planned(fleet, limits=limits, proof_max_age="25h")
+
+    def begun(task: ServiceVerification) -> None:
+        if task.service.name == "orders":
+            fleet.verify("orders", ends=False)  # it reads one table of three
+
+    work = verifier(fleet, closes, clock=lambda: now[0], on_begin=begun)
+    thread, found = in_thread(lambda: work.run(tasks, 0))
+    wait_for(lambda: len(list(tmp_path.glob("*.begun"))) == 2, "both begin")
+    now[0] = closes
+    thread.join()
+    reasons = {one.service: one.reason for one in found[0].services}
+    assert reasons["orders"] == (
+        "the window has closed, the next `fleet verify` resumes it; it read 1 of 3 tables in 20m 00s, so all need about"
+        " 1h 00m, which is 3 windows of limits.verify (20m 00s a day); a run older than proof_max_age (25 h) begins"
+        " anew, so it never ends: give limits.verify more hours, raise `connections`, or raise proof_max_age"
+    )
+    assert reasons["users"] == "the window has closed, the next `fleet verify` begins it anew"
 
 
 def test_one_that_can_never_begin_is_said_with_what_to_do(fleet: MadeFleet) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from migverify.cli.main import run
 from migverify.errors import EndpointError, UsageError
 from migverify.exposition import page
 from migverify.guards.keep import GuardRecorder, answers, begin, body, earlier, guards_of
@@ -209,3 +210,22 @@ def test_a_run_that_was_cut_off_is_never_a_pass(kept: GuardRecorder) -> None:
     assert 'errors="1"' in render(cut, Format.JUNIT)
     kept.finish([result(answer())])
     assert read_report(kept._store, kept.run_id, ReportOptions()).verdict is Verdict.MATCH
+
+
+GUARDS = ("settings", "schema", "ids", "monitors", "capacity", "hotspots", "plans")
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize(("text", "is_period"), [
+    ("5", True), ("1.5", True), ("90s", True), ("1h30m", True), ("T", False), ("soon", False), ("500ms", False),
+    ("0", False), ("-5s", False), ("nan", False), ("1e3", False), ("2 weeks", False),
+])  # fmt: skip
+def test_every_guard_reads_periods_in_one_way(
+    guard: str, text: str, is_period: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = str(tmp_path / "migverify.yaml")
+    needed = ["--capture", "peak"] if guard == "plans" else []
+    assert run(["guard", guard, "--watch", f"--every={text}", "--config", missing, *needed]) == 2
+    said = capsys.readouterr().err
+    assert ("--every" in said) is not is_period
+    assert (missing in said.replace("\n", "")) is is_period

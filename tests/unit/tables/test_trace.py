@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from migverify import telemetry
+from migverify import __version__, telemetry
 from migverify.model import StoredKind, Verdict
 from migverify.tables.trace import RunTrace, run_trace
 from migverify.tables.verify import Controls, verify_tables
@@ -157,4 +157,4 @@ def test_a_missing_extra_is_said_and_fails_nothing(
     monkeypatch.setenv(ENDPOINT, "http://c")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     assert verified() is Verdict.MISMATCH
-    assert "pip install 'migverify[otel]'" in caplog.text
+    assert f"pip install './migverify-{__version__}-py3-none-any.whl[otel]'" in caplog.text
