@@ -220,7 +220,7 @@ def _write_table(
         return table
     table.no_delete = why_no_delete(result, store.chunk_totals(info.run_id, pair.id))
     try:
-        check_same_plan(pair, recorded)
+        check_same_plan(pair, recorded, info.run_id)
         plan = plan_repair(pool, read_now(pair), config, table.no_delete)
         table.no_delete, table.notes = plan.no_delete, plan.notes
         stem = file_stem(pair.sides[-1].database, pair.sides[-1].table)
