@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +24,7 @@ from migverify.fleet.budget import ConnectionBudget, next_to_begin
 from migverify.fleet.definition import Fleet
 from migverify.fleet.judge import newest_proof
 from migverify.fleet.read import read_proof
-from migverify.fleet.verify_plan import ServiceVerification, VerifyAction
+from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, whole_instead
 from migverify.model import Verdict
 from migverify.runbook.record.locks import open_own
 from migverify.secrets import scrub
@@ -154,7 +154,7 @@ class FleetVerifier:
                         ))  # fmt: skip
                     waiting = []
                     self._ask_to_stop()
-                self._look()
+                waiting = [*self._look(), *waiting]
                 if self._running:
                     time.sleep(_POLL)
         finally:
@@ -205,17 +205,27 @@ class FleetVerifier:
                 one.is_killed = True
                 one.process.kill()
 
-    def _look(self) -> None:
+    def _look(self) -> list[ServiceVerification]:
+        """Report what has ended; return what is to be begun instead of what was refused."""
+        instead: list[ServiceVerification] = []
         for one in [one for one in self._running if one.process.poll() is not None]:
             self._running.remove(one)
             self._budget.give_back(one.task.demand)
-            self._end(self._concluded(one))
+            words = _last_words(one.errors)
+            if one.process.stdin is not None:
+                one.process.stdin.close()
+            whole = whole_instead(one.task, words) if one.process.returncode == ExitCode.USAGE else None
+            if whole is not None:
+                instead.append(whole)
+                continue
+            ended = self._concluded(one, words)
+            refused = f"; {one.task.refusal}" if one.task.refusal else ""
+            self._end(replace(ended, reason=f"{ended.reason}{refused}"))
+        return instead
 
-    def _concluded(self, one: _Running) -> VerifiedService:
+    def _concluded(self, one: _Running, words: str) -> VerifiedService:
         """Return what the store says now; the exit code alone makes no MATCH."""
-        task, seconds, words = one.task, self._clock() - one.began, _last_words(one.errors)
-        if one.process.stdin is not None:
-            one.process.stdin.close()
+        task, seconds = one.task, self._clock() - one.began
         evidence = read_proof(self._fleet, task.service, self._clock())
         newest = evidence.verifications[0] if evidence.verifications else None
         proof = newest_proof(evidence)

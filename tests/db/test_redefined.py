@@ -1,4 +1,4 @@
-"""A table is mended by ALTER TABLE, CREATE or DROP after a run found it to differ: what a recheck and --resume do then."""
+"""A table is altered, made or dropped after a run found it to differ: what a recheck and --resume do then."""
 
 from __future__ import annotations
 
