@@ -23,6 +23,7 @@ from migverify.cli.console import (
     StoreOption,
     TablesOption,
     command_line,
+    completed,
     completed_report,
     examples,
     say,
@@ -191,13 +192,24 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     store: StoreOption = None,
 ) -> None:
-    """List the row diffs of a run: key, kind, and which columns differ how."""
-    from migverify.cli.diff_view import list_row_diffs
+    """List what differs in a run: tables and columns that a side lacks, then rows by key, kind and columns.
+
+    The exit code is 0 whatever it lists: the verdict is that of the run (`tables verify`, `report`). A run without a
+    confirmed difference says so on standard error.
+    """
+    from migverify.cli.diff_view import list_row_diffs, nothing_to_list
     from migverify.cli.report import open_run_store
 
     with closing(open_run_store(store, config)) as opened:
+        is_empty = True
         for text in list_row_diffs(opened, run, tables, limit, as_json=as_json):
             typer.echo(visible(text, lines=False))
+            is_empty = False
+        if is_empty:
+            why, step = nothing_to_list(opened, run, tables)
+            say(why)
+            if step is not None:
+                say(f"  {completed(step).command}  # {step.reason}")
 
 
 def _engine(name: EngineName | None, master: str | None, config: Config, secrets: dict[str, str]) -> TaskEngine:

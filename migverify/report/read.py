@@ -136,12 +136,14 @@ def _next_steps(
 ) -> Iterator[NextStep]:
     """Yield the commands that the verdict asks for."""
     if tables and run.verdict is not Verdict.MATCH:
-        if any(table.row_diffs for table in tables):
-            yield NextStep(f"migverify tables diff {run.run_id}", "keys and columns that differ")
-            if info.kind is not StoredKind.QUICK:
-                yield NextStep(
-                    f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
-                )
+        with_rows = any(table.row_diffs for table in tables)
+        if with_rows or any(table.differs_in_definition for table in tables):
+            what = "keys and columns that differ" if with_rows else "tables and columns that a side lacks"
+            yield NextStep(f"migverify tables diff {run.run_id}", what)
+        if with_rows and info.kind is not StoredKind.QUICK and run.finished is not None:
+            yield NextStep(
+                f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
+            )
         if info.kind is StoredKind.QUICK and run.finished is not None:
             yield NextStep("migverify tables verify", "read every row: only that can prove the tables equal")
             return

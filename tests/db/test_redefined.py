@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from migverify.cli.main import run
 from migverify.errors import CHANGED_SINCE, PlanError
 from migverify.model import RunInfo, Verdict
+from migverify.report.read import read_report
 from migverify.store.open import open_store
 from migverify.tables.run_facts import READ_WHOLE
 from tests.conftest import Databases
@@ -53,9 +55,9 @@ def test_a_column_that_was_added_again_needs_one_recheck(databases: Databases, c
     assert (code, results[changed]["row_diffs"]["value_differs"], results[wrong]["verdict"]) == (1, 1, "MATCH"), said
     assert f"{changed}: its definition changed since run {first.run_id}: it is read whole" in said
     assert wrong not in said
-    run = runs(config)[0]
-    assert (run.facts[READ_WHOLE].keys(), run.finished is None) == ({changed}, False)
-    assert rows_read(config, run.run_id, changed) == 1200
+    last = runs(config)[0]
+    assert (last.facts[READ_WHOLE].keys(), last.finished is None) == ({changed}, False)
+    assert rows_read(config, last.run_id, changed) == 1200
     databases.target("UPDATE changed SET amt = 7 WHERE id = 7", "COMMIT")
     assert verify(config, recheck="last").verdict is Verdict.MATCH
 
@@ -102,14 +104,38 @@ def test_a_run_whose_table_changed_is_not_resumed_and_the_command_that_the_refus
 
     with pytest.raises(KeyboardInterrupt):
         verify(config, slots=1, on_progress=stop)
-    run = runs(config)[0]
+    last = runs(config)[0]
     databases.target("ALTER TABLE changed DROP COLUMN amt")
-    code, _, said = run_command(config, "--resume", run.run_id)
+    code, _, said = run_command(config, "--resume", last.run_id)
     assert code == 2
-    assert f"{databases.name}.changed: {CHANGED_SINCE} {run.run_id} began" in said
-    assert f"`migverify tables verify --recheck {run.run_id}`" in said
+    assert f"{databases.name}.changed: {CHANGED_SINCE} {last.run_id} began" in said
+    assert f"`migverify tables verify --recheck {last.run_id}`" in said
     left = runs(config)
-    assert [(one.run_id, one.finished is None, one.is_resumed) for one in left] == [(run.run_id, False, False)]
+    assert [(one.run_id, one.finished is None, one.is_resumed) for one in left] == [(last.run_id, False, False)]
     databases.target("ALTER TABLE changed ADD COLUMN amt INT NOT NULL DEFAULT 0 AFTER id", "UPDATE changed SET amt=id")
     databases.target("COMMIT")
-    assert verify(config, recheck=run.run_id).verdict is Verdict.MATCH
+    assert verify(config, recheck=last.run_id).verdict is Verdict.MATCH
+
+
+def test_what_a_side_lacks_is_listed_by_the_first_of_the_next_steps(
+    databases: Databases, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``tables diff`` printed nothing, or rows of another table alone."""
+    name = databases.name
+    databases.both(f"CREATE TABLE lost {COLUMNS}")
+    databases.target(
+        "DROP TABLE lost", "ALTER TABLE changed DROP COLUMN amt", f"CREATE TABLE extra {COLUMNS}",
+        "UPDATE wrong SET note = 'y' WHERE id = 7", "COMMIT",
+    )  # fmt: skip
+    store = ["--store", f"sqlite:///{config.parent / 'runs.db'}"]
+    first = verify(config)
+    with closing(open_store(store[1])) as opened:
+        steps = [step.command for step in read_report(opened, first.run_id).next_steps]
+    assert steps[0] == f"migverify tables diff {first.run_id}"
+    assert run([*steps[0].split()[1:], *store]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{name}.changed  column amt: the target has no such column; it is not compared",
+        f"{name}.extra  the source has no such table",
+        f"{name}.lost  the target has no such table",
+        f"{name}.wrong  value_differs  7  note (value)",
+    ]
