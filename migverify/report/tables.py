@@ -79,9 +79,9 @@ class TablePairReport:
 
     @property
     def differs_in_definition(self) -> bool:
-        """Whether it is MISMATCH by its definition: a side has no such table, or lacks a column."""
+        """Whether its definition keeps it from MATCH: a side has no such table or column, or one of another type."""
         is_alone = NO_TABLE in (self.result.source, self.result.target)
-        return self.result.verdict is Verdict.MISMATCH and (is_alone or bool(self.breaking))
+        return self.result.verdict is not Verdict.MATCH and (is_alone or bool(self.breaking))
 
     @property
     def kinds(self) -> str:

@@ -205,7 +205,8 @@ def _has_work(store: ResultStore, run_id: str, pair: PairPlan, result: TableResu
 
 
 def _no_plan(info: RunInfo) -> str:
-    again = f"`migverify tables verify --recheck {info.run_id}` reads the table whole: repair that run"
+    verified = info.facts.get("repairs") or info.run_id
+    again = f"`migverify tables verify --recheck {verified}` reads the table whole: repair that run"
     return f"the run keeps no plan of this table, as a watch reads written rows alone; {again}"
 
 

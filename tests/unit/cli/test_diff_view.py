@@ -51,12 +51,12 @@ def store(folder: Path) -> Iterator[ResultStore]:
 
 def ended(
     store: ResultStore, *results: TableResult, rows: tuple[RowDiff, ...] = (), planned: tuple[str, ...] = (),
-    is_over: bool = True, kind: StoredKind = StoredKind.TABLES,
+    is_over: bool = True, kind: StoredKind = StoredKind.TABLES, **facts: object,
 ) -> str:  # fmt: skip
     """Store a run of these results; those of ``planned`` have none."""
     names = [*(one.pair for one in results), *planned]
     pairs = [{"id": name, "source": f"shop.{name}", "target": f"shop.{name}"} for name in names]
-    run = store.start_run("migverify tables verify", "", {"pairs": pairs}, FACTS, kind=kind)
+    run = store.start_run("migverify tables verify", "", {"pairs": pairs}, {**FACTS, **facts}, kind=kind)
     store.add_row_diffs(run, list(rows))
     for one in results:
         source, target = NAMES.get(one.pair, (one.source, one.target))
@@ -111,7 +111,7 @@ def test_tables_and_columns_that_a_side_lacks_are_lines_beside_the_rows(
     ]
     assert found[2]["columns"] == []
     assert steps(store, run) == [
-        "tables diff RUN", "tables repair RUN --out repair/", "tables verify --recheck RUN",
+        "tables diff RUN", "tables repair RUN --out repair/", "tables verify",
         "report RUN -o report.html",
     ]  # fmt: skip
 
@@ -121,7 +121,9 @@ def test_a_missing_table_alone_has_a_line_and_is_not_to_be_repaired_by_rows(
 ) -> None:
     run = ended(store, result("stock", Verdict.MISMATCH))
     assert diff(folder, capsys, run)[0] == ["stock  the target has no such table"]
-    assert steps(store, run) == ["tables diff RUN", "tables verify --recheck RUN", "report RUN -o report.html"]
+    assert steps(store, run) == [
+        "tables diff RUN", "tables verify --recheck RUN", "report RUN -o report.html",
+    ]  # fmt: skip
 
 
 def test_a_mismatch_without_a_row_and_a_definition_has_its_reasons(
@@ -155,3 +157,23 @@ def test_a_run_that_is_not_over_is_resumed_before_it_is_repaired(store: ResultSt
     differs = result("orders", Verdict.MISMATCH, value_differs=1)
     run = ended(store, differs, planned=("late",), is_over=False)
     assert steps(store, run) == ["tables diff RUN", "tables verify --resume RUN", "report RUN -o report.html"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_over", "command"),
+    [
+        ({}, True, "tables verify --recheck RUN"),
+        ({}, False, "tables verify --resume RUN"),
+        ({"watch": True}, True, "tables verify --recheck RUN"),
+        ({"watch": True}, False, "tables watch --resume RUN"),
+        ({"watch": True, "reverse": True}, False, "tables watch --reverse --resume RUN"),
+        ({"repairs": "v1"}, True, "tables verify --recheck v1"),
+        ({"repairs": "v1"}, False, "tables verify --recheck v1"),
+    ],
+)
+def test_what_reads_again_is_a_command_that_takes_this_kind_of_run(
+    store: ResultStore, facts: dict[str, object], is_over: bool, command: str
+) -> None:
+    """A watch that was cut off, and a repair, were to be gone on with by commands that refuse them."""
+    run = ended(store, result("orders", Verdict.INCONCLUSIVE), is_over=is_over, **facts)
+    assert steps(store, run)[0] == command
