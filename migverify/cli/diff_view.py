@@ -51,7 +51,7 @@ def list_row_diffs(
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TableDifference:
     """A row diff, or with a ``reason`` what differs in a table and not in one row: the key of its row is empty."""
 
     row: RowDiff
@@ -65,21 +65,21 @@ class Difference:
 
 def differences(
     store: ResultStore, run_id: str, pair: str, result: TableResult | None, limit: int
-) -> Iterator[Difference]:
+) -> Iterator[TableDifference]:
     """Yield the confirmed differences of a table pair: those of its definition, then at most ``limit`` row diffs.
 
     A pair that is MISMATCH has one at least: its reasons, where nothing else can be shown.
     """
     is_shown = False
     for found in () if result is None or result.verdict is Verdict.MATCH else definition_differences(result):
-        yield Difference(_of_table(pair, found), found.message)
+        yield TableDifference(_of_table(pair, found), found.message)
         is_shown = True
     for row in diverged_rows(store, run_id, pair, limit):
-        yield Difference(row)
+        yield TableDifference(row)
         is_shown = True
     if result is not None and result.verdict is Verdict.MISMATCH and not is_shown:
         row = RowDiff(pair, (), DiffKind.VALUE_DIFFERS, LiveState.DIVERGED, source_count=0, target_count=0)
-        yield Difference(row, "; ".join(result.reasons) or "it is MISMATCH, and its result names no reason")
+        yield TableDifference(row, "; ".join(result.reasons) or "it is MISMATCH, and its result names no reason")
 
 
 def definition_differences(result: TableResult) -> Iterator[SchemaDifference]:
@@ -117,7 +117,7 @@ def nothing_to_list(store: ResultStore, run: str, tables: list[str] | None) -> t
     open_ = len(pairs) - len(equal & set(pairs))
     what = f"run {info.run_id} has no confirmed difference"
     if not open_ and info.finished is not None:
-        return f"{what}: {len(pairs):,} of {len(pairs):,} tables are MATCH", None
+        return f"{what}: every table is MATCH", None
     end = "" if info.finished is not None else "; it has no end: it was cut off, or goes on"
     step = NextStep(f"migverify report {info.run_id}", "why they are not proved")
     return f"{what}: {open_:,} of {len(pairs):,} tables are not proved{end}", step

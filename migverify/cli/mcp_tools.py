@@ -21,7 +21,7 @@ from migverify.outputs.published import schema_document
 from migverify.secrets import hide_logins, scrub
 
 if TYPE_CHECKING:
-    from migverify.cli.diff_view import Difference
+    from migverify.cli.diff_view import TableDifference
     from migverify.decision.model import Decision
     from migverify.model import ColumnDiff
     from migverify.store.results import ResultStore
@@ -213,7 +213,7 @@ def _opened(scope: ToolScope) -> closing[ResultStore]:
     return closing(open_run_store(scope.store, scope.config, create=False))
 
 
-def _masked(found: Difference) -> Difference:
+def _masked(found: TableDifference) -> TableDifference:
     """Return a difference without values of rows; definitions have none."""
 
     def hidden(column: ColumnDiff) -> ColumnDiff:

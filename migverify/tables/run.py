@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -211,6 +211,7 @@ def _open_run(
 def _refuse_changed(prepared: PreparedTables, store: ResultStore, request: VerifyRequest, run: RunInfo) -> None:
     """Refuse to resume a run, as it is, where a table that it began and did not conclude is another one now."""
     concluded = {result.pair for result in store.table_results(run.run_id) if is_concluded(result)}
+    _refuse_lost(prepared, run, planned_pairs(run).keys() - concluded)
     for pair in _planned(prepared, store, request, run):
         if pair.readable and pair.id not in concluded:
             check_same_plan(pair, list(store.blobs(run.run_id, pair.id, "plan")), run.run_id)
@@ -222,16 +223,23 @@ def _open_recheck(
     """Start a recheck; all that can be refused is refused before. Returns its id and those of its pairs."""
     redefined = redefined_pairs(store, old, prepared.layouts)
     again = _read_again(prepared, store, old, redefined)
-    begun = {pair.id: pair for pair in _planned(prepared, store, request, None) if pair.id in again}
-    void = {
-        name for name, pair in begun.items()
-        if name in redefined or not is_same_plan(pair, list(store.blobs(old.run_id, name, "plan")))
-    }  # fmt: skip
+    void, whole = set[str](), dict[str, str]()
+    for pair in _planned(prepared, store, request, None):
+        if pair.id not in again:
+            continue
+        if pair.id in redefined:
+            why = f"its definition changed since run {old.run_id}"
+        elif not is_same_plan(pair, list(store.blobs(old.run_id, pair.id, "plan"))):
+            why = f"run {old.run_id} read it by other statements"
+        else:
+            continue
+        void.add(pair.id)
+        if pair.readable:
+            whole[pair.id] = why
     stored = prepared.stored()
     stored["pairs"] = [entry for entry in stored["pairs"] if entry["id"] in again]
     facts["rechecks"] = old.run_id
-    changed, other = f"its definition changed since run {old.run_id}", f"run {old.run_id} read it by other statements"
-    if whole := {name: changed if name in redefined else other for name in sorted(void) if begun[name].readable}:
+    if whole:
         facts[READ_WHOLE] = first_reasons(whole)
     run_id = _started(store, prepared, request, stored, facts)
     replaced = {result.pair for result in store.table_results(old.run_id) if result.details.get("replaced")}
@@ -244,6 +252,17 @@ def _open_recheck(
     return run_id, again
 
 
+def _refuse_lost(prepared: PreparedTables, run: RunInfo, pairs: Set[str]) -> None:
+    """Refuse a run with pairs of which there is nothing any more; with ``--tables`` not all are to be there."""
+    lost = [] if prepared.chosen else sorted(pairs - {name for name, _, _ in prepared.names})
+    if lost:
+        more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
+        raise PlanError(
+            f"{lost[0]}{more}: {CHANGED_SINCE} {run.run_id} began: neither side has a table of this name now",
+            hint="Begin a new run: `migverify tables verify` reads what there is now.",
+        )
+
+
 def _read_again(prepared: PreparedTables, store: ResultStore, old: RunInfo, redefined: set[str]) -> set[str]:
     """Return the pairs of a recheck: those that were not MATCH, and those whose definitions are others now.
 
@@ -253,13 +272,7 @@ def _read_again(prepared: PreparedTables, store: ResultStore, old: RunInfo, rede
         there is none, or a table of the run is on neither side any more.
     """
     again, planned = pairs_to_recheck(store, old.run_id) | redefined, {name for name, _, _ in prepared.names}
-    lost = [] if prepared.chosen else sorted(again - planned)
-    if lost:
-        more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
-        raise PlanError(
-            f"{lost[0]}{more}: {CHANGED_SINCE} {old.run_id}: it is planned no more",
-            hint="Begin a new run: `migverify tables verify` reads what there is now.",
-        )
+    _refuse_lost(prepared, old, again)
     if again & planned:
         return again & planned
     since = f"`migverify tables verify --since {old.run_id}` reads again what was written since."

@@ -117,6 +117,21 @@ def test_a_run_whose_table_changed_is_not_resumed_and_the_command_that_the_refus
     assert verify(config, recheck=last.run_id).verdict is Verdict.MATCH
 
 
+def test_a_run_with_a_table_that_is_gone_is_not_resumed(databases: Databases, config: Path) -> None:
+    """It was, and was MATCH with a table that has no result."""
+
+    def stop(progress: object) -> None:
+        if getattr(progress, "chunks", 0):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        verify(config, slots=1, on_progress=stop)
+    databases.both("DROP TABLE wrong")
+    with pytest.raises(PlanError, match=f"{databases.name}.wrong: {CHANGED_SINCE}"):
+        verify(config, resume="last")
+    assert len(runs(config)) == 1
+
+
 def test_what_a_side_lacks_is_listed_by_the_first_of_the_next_steps(
     databases: Databases, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
