@@ -46,6 +46,9 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+CHANGED_SINCE = "the table or its configuration changed since run"
+NOTHING_TO_RECHECK = "there is nothing to recheck"
+"""What the errors say of a run that cannot be resumed or rechecked: only a new run can follow it."""
 CONTRACT_VERSION = 1
 """Version of the exit codes and of the schemas of JSON outputs; docs/json.md says when it is raised."""
 

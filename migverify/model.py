@@ -435,6 +435,10 @@ class NotCovered:
     reason: str
 
 
+NO_TABLE = "(none)"
+"""The name of a table of a result where a side has none."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableResult:
     """The end of one table pair in one run."""

@@ -1,14 +1,27 @@
-"""Row diffs and run status as lines of text."""
+"""What differs in a run, and its status, as lines of text."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from migverify.codec import encode
 from migverify.config.patterns import chosen_patterns
-from migverify.model import LiveState, RowDiff, RunInfo, Verdict
+from migverify.model import (
+    NO_TABLE,
+    ColumnDiff,
+    DiffKind,
+    LiveState,
+    NextStep,
+    RowDiff,
+    RunInfo,
+    SchemaClass,
+    SchemaDifference,
+    TableResult,
+    Verdict,
+)
 from migverify.report.marks import visible
 from migverify.store.results import ResultStore
 from migverify.tables.recheck import run_of_tables
@@ -19,17 +32,95 @@ PAGE = 1000
 def list_row_diffs(
     store: ResultStore, run: str, tables: list[str] | None, limit: int, *, as_json: bool
 ) -> Iterator[str]:
-    """Yield the confirmed row diffs of a run, table by table, at most ``limit`` a table, and say what was left out."""
+    """Yield the confirmed differences of a run, table by table, and say what was left out.
+
+    Of each table what differs in its definition comes first, then at most ``limit`` row diffs.
+    """
     info = run_of_tables(store, run)
+    results = {result.pair: result for result in store.table_results(info.run_id)}
     for pair in chosen_pairs(info, tables):
         shown = 0
-        for diff in diverged_rows(store, info.run_id, pair, limit):
-            shown += 1
-            yield json.dumps(encode(diff), ensure_ascii=False) if as_json else f"{pair}  {_line(diff)}"
+        for found in differences(store, info.run_id, pair, results.get(pair), limit):
+            shown += not found.reason
+            line = f"{pair}  {visible(found.reason) or _line(found.row)}"
+            yield json.dumps(found.as_dict(), ensure_ascii=False) if as_json else line
         counts = store.count_row_diffs(info.run_id, pair, distinct=True)  # as many as there are lines
         total = sum(n for (_, state), n in counts.items() if state == LiveState.DIVERGED.value)
         if total > shown and not as_json:
             yield f"{pair}  ... {total - shown:,} more; --limit shows them"
+
+
+@dataclass(frozen=True, slots=True)
+class TableDifference:
+    """A row diff, or with a ``reason`` what differs in a table and not in one row: the key of its row is empty."""
+
+    row: RowDiff
+    reason: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON; what is not of a row has a key more."""
+        body: dict[str, Any] = encode(self.row)
+        return {**body, "reason": self.reason} if self.reason else body
+
+
+def differences(
+    store: ResultStore, run_id: str, pair: str, result: TableResult | None, limit: int
+) -> Iterator[TableDifference]:
+    """Yield the confirmed differences of a table pair: those of its definition, then at most ``limit`` row diffs.
+
+    A pair that is MISMATCH has one at least: its reasons, where nothing else can be shown.
+    """
+    is_shown = False
+    for found in () if result is None or result.verdict is Verdict.MATCH else definition_differences(result):
+        yield TableDifference(_of_table(pair, found), found.message)
+        is_shown = True
+    for row in diverged_rows(store, run_id, pair, limit):
+        yield TableDifference(row)
+        is_shown = True
+    if result is not None and result.verdict is Verdict.MISMATCH and not is_shown:
+        row = RowDiff(pair, (), DiffKind.VALUE_DIFFERS, LiveState.DIVERGED, source_count=0, target_count=0)
+        yield TableDifference(row, "; ".join(result.reasons) or "it is MISMATCH, and its result names no reason")
+
+
+def definition_differences(result: TableResult) -> Iterator[SchemaDifference]:
+    """Yield what of the definitions keeps a table pair from being compared, or that a side has no such table."""
+    breaks = SchemaClass.BREAKS_COMPARISON
+    for side, name, other in (("source", result.source, result.target), ("target", result.target, result.source)):
+        if name == NO_TABLE:
+            source, target = (None, other) if side == "source" else (other, None)
+            yield SchemaDifference("table", "table", source, target, breaks, f"the {side} has no such table")
+    for found in result.schema:
+        if found.level is breaks:
+            is_named = found.where in ("table", "") or found.where in found.message
+            yield found if is_named else replace(found, message=f"{found.where}: {found.message}")
+
+
+def _of_table(pair: str, found: SchemaDifference) -> RowDiff:
+    """Return a difference of a definition in the form of a row diff: without a key, with the column it is of."""
+    kind = (
+        DiffKind.MISSING_ON_SOURCE if found.source is None
+        else DiffKind.MISSING_ON_TARGET if found.target is None
+        else DiffKind.VALUE_DIFFERS
+    )  # fmt: skip
+    column = ColumnDiff(found.where, found.source, found.target, "definition")
+    columns = () if found.where == "table" or found.where.startswith("key ") else (column,)
+    return RowDiff(pair, (), kind, LiveState.DIVERGED, columns, source_count=0, target_count=0)
+
+
+def nothing_to_list(store: ResultStore, run: str, tables: list[str] | None) -> tuple[str, NextStep | None]:
+    """Return why a run has no confirmed difference, and what shows the rest; None where there is no rest."""
+    info = run_of_tables(store, run)
+    pairs = list(chosen_pairs(info, tables))
+    if not pairs:
+        return f"run {info.run_id} has no table that is chosen", None
+    equal = {result.pair for result in store.table_results(info.run_id) if result.verdict is Verdict.MATCH}
+    open_ = len(pairs) - len(equal & set(pairs))
+    what = f"run {info.run_id} has no confirmed difference"
+    if not open_ and info.finished is not None:
+        return f"{what}: every table is MATCH", None
+    end = "" if info.finished is not None else "; it has no end: it was cut off, or goes on"
+    step = NextStep(f"migverify report {info.run_id}", "why they are not proved")
+    return f"{what}: {open_:,} of {len(pairs):,} tables are not proved{end}", step
 
 
 def chosen_pairs(info: RunInfo, tables: list[str] | None, option: str = "--tables") -> Iterator[str]:

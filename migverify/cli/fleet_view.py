@@ -58,7 +58,7 @@ def verify_steps(fleet: Fleet, found: FleetVerification) -> Iterator[NextStep]:
         if one.action is VerifyAction.NONE:
             yield NextStep(f"migverify config{options_of(services[one.service], store=False)}", one.service)
         elif one.verdict is Verdict.MISMATCH:
-            yield NextStep(f"migverify tables diff {one.run}{options}", f"{one.service}: the rows that differ")
+            yield NextStep(f"migverify tables diff {one.run}{options}", f"{one.service}: what differs")
         elif one.run:
             yield NextStep(f"migverify report {one.run}{options}", f"{one.service}: why it is not proved")
     if open_:

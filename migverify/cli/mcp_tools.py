@@ -21,8 +21,9 @@ from migverify.outputs.published import schema_document
 from migverify.secrets import hide_logins, scrub
 
 if TYPE_CHECKING:
+    from migverify.cli.diff_view import TableDifference
     from migverify.decision.model import Decision
-    from migverify.model import ColumnDiff, RowDiff
+    from migverify.model import ColumnDiff
     from migverify.store.results import ResultStore
 
 MOST_BYTES = 200_000
@@ -121,9 +122,8 @@ def report(scope: ToolScope, given: PageArguments) -> dict[str, Any]:
 
 
 def diff(scope: ToolScope, given: DiffArguments) -> dict[str, Any]:
-    """Return a page of the confirmed row diffs of a run."""
-    from migverify.cli.diff_view import chosen_pairs, diverged_rows
-    from migverify.codec import encode
+    """Return a page of the confirmed differences of a run."""
+    from migverify.cli.diff_view import chosen_pairs, differences
     from migverify.config import load_config
     from migverify.tables.recheck import tables_run
 
@@ -131,13 +131,14 @@ def diff(scope: ToolScope, given: DiffArguments) -> dict[str, Any]:
     with _opened(scope) as store:
         info = tables_run(store, given.run)
         pairs = chosen_pairs(info, [given.table] if given.table else None, "table")
-        every = (row for pair in pairs for row in diverged_rows(store, info.run_id, pair, end))
+        results = {result.pair: result for result in store.table_results(info.run_id)}
+        every = (one for pair in pairs for one in differences(store, info.run_id, pair, results.get(pair), end))
         rows = list(islice(every, given.offset, end))
     more, rows = len(rows) > given.limit, rows[: given.limit]
     page = _page(given, len(rows), None if more else given.offset + len(rows))
     return {
         "run_id": info.run_id,
-        "rows": [encode(row if shows_values else _masked(row)) for row in rows],
+        "rows": [(one if shows_values else _masked(one)).as_dict() for one in rows],
         "page": page,
     }
 
@@ -212,11 +213,15 @@ def _opened(scope: ToolScope) -> closing[ResultStore]:
     return closing(open_run_store(scope.store, scope.config, create=False))
 
 
-def _masked(row: RowDiff) -> RowDiff:
+def _masked(found: TableDifference) -> TableDifference:
+    """Return a difference without values of rows; definitions have none."""
+
     def hidden(column: ColumnDiff) -> ColumnDiff:
         return replace(column, source=None, target=None, masked=True)
 
-    return replace(row, columns=tuple(map(hidden, row.columns)))
+    if found.reason:
+        return found
+    return replace(found, row=replace(found.row, columns=tuple(map(hidden, found.row.columns))))
 
 
 def _page(given: PageArguments, shown: int, total: int | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from migverify.cli.console import (
     StoreOption,
     TablesOption,
     command_line,
+    completed,
     completed_report,
     examples,
     say,
@@ -38,6 +40,7 @@ from migverify.tables.quick import Level
 if TYPE_CHECKING:
     from migverify.changes.model import Position
     from migverify.config import Config
+    from migverify.store.results import ResultStore
     from migverify.tables.engine import TaskEngine
     from migverify.tables.repair import Repair
     from migverify.tables.run import VerifyRequest
@@ -164,10 +167,9 @@ def _verify_once(
             for pair in prepared.parts(request.quick):
                 if pair.part is not None and pair.part.scan:
                     say(visible(f"warning: {pair.id}: {pair.part.scan}", lines=False))
+        begun = _silent if quiet else partial(_say_run, opened)
         try:
-            run_id, _ = run_tables(
-                prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run
-            )
+            run_id, _ = run_tables(prepared, loaded, secrets, runner, opened, request, line, begun)
         finally:
             line.clear()
         data = completed_report(read_report(opened, run_id, ReportOptions(values=loaded.report.values)))
@@ -190,13 +192,24 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     store: StoreOption = None,
 ) -> None:
-    """List the row diffs of a run: key, kind, and which columns differ how."""
-    from migverify.cli.diff_view import list_row_diffs
+    """List what differs in a run: tables and columns that a side lacks, then rows by key, kind and columns.
+
+    The exit code is 0 whatever it lists: the verdict is that of the run (`tables verify`, `report`). A run without a
+    confirmed difference says so on standard error.
+    """
+    from migverify.cli.diff_view import list_row_diffs, nothing_to_list
     from migverify.cli.report import open_run_store
 
     with closing(open_run_store(store, config)) as opened:
+        is_empty = True
         for text in list_row_diffs(opened, run, tables, limit, as_json=as_json):
             typer.echo(visible(text, lines=False))
+            is_empty = False
+        if is_empty:
+            why, step = nothing_to_list(opened, run, tables)
+            say(why)
+            if step is not None:
+                say(f"  {completed(step).command}  # {step.reason}")
 
 
 def _engine(name: EngineName | None, master: str | None, config: Config, secrets: dict[str, str]) -> TaskEngine:
@@ -215,8 +228,12 @@ def _engine(name: EngineName | None, master: str | None, config: Config, secrets
     return SparkEngine(session, secrets, slots)
 
 
-def _say_run(run_id: str) -> None:
+def _say_run(store: ResultStore, run_id: str) -> None:
+    from migverify.tables.run_facts import READ_WHOLE
+
     say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
+    for pair, why in (store.load_run(run_id).facts.get(READ_WHOLE) or {}).items():
+        say(visible(f"{pair}: {why}: it is read whole", lines=False))
 
 
 def _silent(run_id: str) -> None:

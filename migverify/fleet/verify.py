@@ -25,7 +25,7 @@ from migverify.fleet.definition import Fleet
 from migverify.fleet.judge import judge, newest_proof
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding
 from migverify.fleet.read import read_proof, rules_of
-from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action
+from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, whole_instead
 from migverify.fleet.verify_time import VerifySpeed, why_it_never_ends
 from migverify.model import Verdict
 from migverify.runbook.record.locks import open_own
@@ -156,7 +156,7 @@ class FleetVerifier:
                         ))  # fmt: skip
                     waiting = []
                     self._ask_to_stop()
-                self._look()
+                waiting = [*self._look(), *waiting]
                 if self._running:
                     time.sleep(_POLL)
         finally:
@@ -207,17 +207,27 @@ class FleetVerifier:
                 one.is_killed = True
                 one.process.kill()
 
-    def _look(self) -> None:
+    def _look(self) -> list[ServiceVerification]:
+        """Report what has ended; return what is to be begun instead of what was refused."""
+        instead: list[ServiceVerification] = []
         for one in [one for one in self._running if one.process.poll() is not None]:
             self._running.remove(one)
             self._budget.give_back(one.task.demand)
-            self._end(self._concluded(one))
+            words = _last_words(one.errors)
+            if one.process.stdin is not None:
+                one.process.stdin.close()
+            whole = whole_instead(one.task, words) if one.process.returncode == ExitCode.USAGE else None
+            if whole is not None:
+                instead.append(whole)
+                continue
+            ended = self._concluded(one, words)
+            refused = f"; {one.task.refusal}" if one.task.refusal else ""
+            self._end(replace(ended, reason=f"{ended.reason}{refused}"))
+        return instead
 
-    def _concluded(self, one: _Running) -> VerifiedService:
+    def _concluded(self, one: _Running, words: str) -> VerifiedService:
         """Return what the store says now; the exit code alone makes no MATCH, and a proof counts as for the board."""
-        task, seconds, words = one.task, self._clock() - one.began, _last_words(one.errors)
-        if one.process.stdin is not None:
-            one.process.stdin.close()
+        task, seconds = one.task, self._clock() - one.began
         evidence = read_proof(self._fleet, task.service, self._clock())
         newest = evidence.verifications[0] if evidence.verifications else None
         proof = newest_proof(evidence)

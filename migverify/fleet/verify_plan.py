@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from migverify.decision.decide import age_text
+from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK
 from migverify.fleet.budget import demand_of
 from migverify.fleet.definition import Fleet, FleetService
 from migverify.fleet.judge import newest_proof
@@ -44,6 +45,8 @@ class ServiceVerification:
         Connections by server.
     why
         In words; for ``NONE`` why nothing is done.
+    refusal
+        In words, which cheaper action was refused before; empty: none was.
     """
 
     service: FleetService
@@ -52,6 +55,7 @@ class ServiceVerification:
     why: str = ""
     demand: Mapping[str, int] = field(default_factory=dict)
     read: int = 0
+    refusal: str = ""
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -85,6 +89,18 @@ def unknown_servers(fleet: Fleet, views: Sequence[ServiceView]) -> list[str]:
         return []
     known = {f"{end.host}:{end.port}".lower() for config in configs.values() for end in config.all_endpoints}
     return [server for server in fleet.limits.connections if server.lower() not in known]
+
+
+def whole_instead(task: ServiceVerification, words: str) -> ServiceVerification | None:
+    """Return the whole verification that follows where a run cannot be resumed or rechecked.
+
+    None where the words of the command say anything else: it would be the same then, or is worth another attempt.
+    """
+    is_refused = any(text in words for text in (CHANGED_SINCE, NOTHING_TO_RECHECK))
+    if task.action not in (VerifyAction.RESUME, VerifyAction.RECHECK) or not is_refused:
+        return None
+    refusal = f"{task.action} of run {task.run} was refused: {words.removeprefix('error: ')}"
+    return replace(task, action=VerifyAction.WHOLE, run="", why=refusal, refusal=refusal)
 
 
 def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:

@@ -30,7 +30,7 @@ class ReportPage(JudgedOutput):
 
 
 class DiffPage(TypedDict):
-    """Confirmed row diffs; values are masked unless the configuration shows them."""
+    """Confirmed differences as of ``tables diff --json``; values are masked unless the configuration shows them."""
 
     run_id: RunId
     rows: list[RowDiff]

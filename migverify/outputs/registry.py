@@ -67,7 +67,8 @@ OUTPUTS: tuple[JsonOutput, ...] = (
     _output("tables-plan", "tables plan", "tables:PlannedPairOutput", "Table pairs as they would run.", many=True),
     _output("run", "tables verify, recon run", "tables:RunReportOutput",
             "A run of table pairs or rules, with row diffs and findings."),
-    _output("row-diff", "tables diff", "migverify.model:RowDiff", "One row diff a line.", lines=True),
+    _output("row-diff", "tables diff", "migverify.model:RowDiff, tables:DifferenceExtras",
+            "One row diff a line, or with `reason` one of a definition.", lines=True),
     _output("tables-repair", "tables repair", "tables:RepairOutput", "Scripts of a repair, and what `--apply` did."),
     _output("tables-watch", "tables watch", "units:JudgedOutput, migverify.tables.watch_status:TablesStatus",
             "The state of a watch, one object a second; the last has `final`.", lines=True),
@@ -130,7 +131,7 @@ OUTPUTS: tuple[JsonOutput, ...] = (
     _output("report-anomalies", "", "workload:AnomaliesReportOutput", "A run of anomalies."),
     _output("report-conflicts", "", "workload:ConflictsReportOutput", "A run of explained conflicts."),
     _output("mcp-report", "", "mcp:ReportPage", "Tool `report`: a run, one page of its lists."),
-    _output("mcp-diff", "", "mcp:DiffPage", "Tool `diff`: one page of row diffs."),
+    _output("mcp-diff", "", "mcp:DiffPage", "Tool `diff`: one page of what differs."),
     _output("mcp-explain", "", "mcp:ExplainPage", "Tool `explain`: one page of stored statements."),
 )  # fmt: skip
 """``report --format json`` prints ``run``, ``workload-replay``, ``workload-plans`` or one of ``report-*``."""

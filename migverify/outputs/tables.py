@@ -41,6 +41,14 @@ class ClippedValue(TypedDict):
     characters_after: Count
 
 
+class DifferenceExtras(TypedDict):
+    """What a line of ``tables diff`` has beside the keys of a row diff."""
+
+    reason: NotRequired[Annotated[str, Field(
+        description="What differs in the table and not in one row; `key` is empty then. Absent: it is a row diff."
+    )]]  # fmt: skip
+
+
 class SampledColumn(TypedDict):
     """One column of a differing row; without ``source`` and ``target`` where its values are masked."""
 

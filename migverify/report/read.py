@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from migverify.exposition import Metric, number
-from migverify.model import DiffKind, NextStep, RunInfo, StoredKind, Verdict
+from migverify.model import NO_TABLE, DiffKind, NextStep, RunInfo, StoredKind, Verdict
 from migverify.report.coverage import ChunkTimeline, ReadCoverage
 from migverify.report.figures import amount, duration, plural
 from migverify.report.model import Fact, Report, ReportOptions, Tile, tone_of, verdict_counts
@@ -136,21 +136,36 @@ def _next_steps(
 ) -> Iterator[NextStep]:
     """Yield the commands that the verdict asks for."""
     if tables and run.verdict is not Verdict.MATCH:
-        if any(table.row_diffs for table in tables):
-            yield NextStep(f"migverify tables diff {run.run_id}", "keys and columns that differ")
-            if info.kind is not StoredKind.QUICK:
-                yield NextStep(
-                    f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
-                )
+        with_rows = any(table.row_diffs for table in tables)
+        if with_rows or any(table.differs_in_definition for table in tables):
+            what = "keys and columns that differ" if with_rows else "what differs in the definitions"
+            yield NextStep(f"migverify tables diff {run.run_id}", what)
+        if with_rows and info.kind is not StoredKind.QUICK and run.finished is not None:
+            yield NextStep(
+                f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
+            )
         if info.kind is StoredKind.QUICK and run.finished is not None:
             yield NextStep("migverify tables verify", "read every row: only that can prove the tables equal")
             return
-        again = "--resume" if run.finished is None else "--recheck"
-        unequal = any(table.result.verdict is not Verdict.MATCH for table in tables)
-        if unequal or run.finished is None:
-            yield NextStep(f"migverify tables verify {again} {run.run_id}", "read again what was not equal")
+        if run.finished is None or any(table.result.verdict is not Verdict.MATCH for table in tables):
+            yield _read_again(info, run, tables)
     if tables or rules:
         yield NextStep(f"migverify report {run.run_id} -o report.html", "the whole report as a page")
+
+
+def _read_again(info: RunInfo, run: RunFacts, tables: Sequence[TablePairReport]) -> NextStep:
+    """Return the command that reads again what was not equal, which depends on what kind of run that was."""
+    verify, why = "migverify tables verify", "read again what was not equal"
+    if repaired := info.facts.get("repairs"):
+        return NextStep(f"{verify} --recheck {repaired}", "read again all of what was not equal before the repair")
+    if run.finished is None and info.facts.get("watch"):
+        reverse = " --reverse" if info.facts.get("reverse") else ""
+        return NextStep(f"migverify tables watch{reverse} --resume {run.run_id}", "goes on with the watch")
+    if run.finished is None:
+        return NextStep(f"{verify} --resume {run.run_id}", why)
+    if any(table.result.source == NO_TABLE for table in tables):  # dropped, it cannot be rechecked
+        return NextStep(verify, "a new run, when the source has the table too or the target has it no more")
+    return NextStep(f"{verify} --recheck {run.run_id}", why)
 
 
 def _counted(noun: str, counts: dict[Verdict, int]) -> Metric:

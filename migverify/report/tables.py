@@ -15,6 +15,7 @@ from typing import Any
 
 from migverify.exposition import Metric, number
 from migverify.model import (
+    NO_TABLE,
     ChunkState,
     DiffKind,
     LiveState,
@@ -75,6 +76,12 @@ class TablePairReport:
     def breaking(self) -> list[SchemaDifference]:
         """What of the definitions keeps rows from being compared."""
         return [item for item in self.result.schema if item.level is SchemaClass.BREAKS_COMPARISON]
+
+    @property
+    def differs_in_definition(self) -> bool:
+        """Whether its definition keeps it from MATCH: a side has no such table or column, or one of another type."""
+        is_alone = NO_TABLE in (self.result.source, self.result.target)
+        return self.result.verdict is not Verdict.MATCH and (is_alone or bool(self.breaking))
 
     @property
     def kinds(self) -> str:

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from migverify.model import ChunkResult, ChunkState, LiveState, NotCovered, SchemaClass, TableResult, Verdict
+from migverify.model import (
+    NO_TABLE,
+    ChunkResult,
+    ChunkState,
+    LiveState,
+    NotCovered,
+    SchemaClass,
+    TableResult,
+    Verdict,
+)
 from migverify.tables.plan import plan_digest
 from migverify.tables.quick import Level, PairPart
 from migverify.tables.tasks import PairPlan
@@ -173,7 +182,7 @@ def pair_result(
         blind_spots = (*blind_spots, pair.part.unseen)
     kinds = {kind: n for (kind, state), n in diffs.items() if state == LiveState.DIVERGED.value}
     return TableResult(
-        pair=pair.id, source=pair.source or "(none)", target=pair.target or "(none)", verdict=verdict,
+        pair=pair.id, source=pair.source or NO_TABLE, target=pair.target or NO_TABLE, verdict=verdict,
         reasons=tuple(reasons), rows_source=rows[0], rows_target=rows[1], chunks=chunks,
         lanes=tuple(dict.fromkeys(column.lane.value for column in pair.columns)),
         missing_on_target=kinds.get("missing_on_target", 0), missing_on_source=kinds.get("missing_on_source", 0),

@@ -82,7 +82,7 @@ class PairRun:
         if not self.pair.readable:
             return
         recorded = list(self._store.blobs(self._run, self.pair.id, "plan"))
-        check_same_plan(self.pair, recorded)
+        check_same_plan(self.pair, recorded, self._run)
         if not recorded:
             self._store.add_blob(self._run, self.pair.id, "plan", plan_digest(self.pair).encode("ascii"))
             self._record_sql()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from migverify.codec import encode
 from migverify.config import TableOverride
 from migverify.db.reader import SidePlan
-from migverify.errors import PlanError
+from migverify.errors import CHANGED_SINCE, PlanError
 from migverify.model import (
     ColumnPair,
     Endpoint,
@@ -350,7 +350,12 @@ def plan_digest(pair: PairPlan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def check_same_plan(pair: PairPlan, recorded: Sequence[bytes]) -> None:
+def is_same_plan(pair: PairPlan, recorded: Sequence[bytes]) -> bool:
+    """Whether the statements of a pair are those of its first chunk; a pair that was not begun has none."""
+    return not recorded or recorded[0].decode("ascii") == plan_digest(pair)
+
+
+def check_same_plan(pair: PairPlan, recorded: Sequence[bytes], run_id: str) -> None:
     """Refuse to go on with a pair whose statements changed since its first chunk.
 
     Raises
@@ -358,8 +363,12 @@ def check_same_plan(pair: PairPlan, recorded: Sequence[bytes]) -> None:
     PlanError
         a table definition or the configuration changed; old and new checksums do not add up.
     """
-    if recorded and recorded[0].decode("ascii") != plan_digest(pair):
+    if not is_same_plan(pair, recorded):
+        again = (
+            f"Begin a new run: `migverify tables verify --recheck {run_id}` reads this table whole, and of the others"
+            " what is not proved; `migverify tables verify` reads everything."
+        )
         raise PlanError(
-            f"{pair.id}: the table or its configuration changed since this run began",
-            hint="Start a new run: the finished chunks were read with other statements.",
+            f"{pair.id}: {CHANGED_SINCE} {run_id} began, so what it read of this table does not count any more",
+            hint=again if pair.part is None else "Begin a new run with the options of that one.",
         )

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 from migverify.codec import decode
 from migverify.errors import PlanError
 from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, TableResult, Verdict
 from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
 from migverify.tables.quick import QuickRead
-from migverify.tables.run_facts import planned_pairs
+from migverify.tables.run_facts import carried_from, planned_pairs
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_status import Base
 
 CHUNKS_AT_ONCE = 1000
+MOST_REASONS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +238,24 @@ def pairs_to_recheck(store: ResultStore, run_id: str) -> set[str]:
     """Return the ids of the pairs of a verification or a watch that were not MATCH, those never reached included."""
     equal = {result.pair for result in store.table_results(run_id) if result.verdict is Verdict.MATCH}
     return planned_pairs(store.load_run(run_id)).keys() - equal
+
+
+def redefined_pairs(store: ResultStore, run: RunInfo, layouts: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """Return the pairs that a verification, or one whose results it takes over, read in another definition.
+
+    ``layouts`` are those of now. A watch follows changes of definitions by itself, and none is returned for it.
+    """
+    if run.facts.get("watch"):
+        return set()
+    entries: dict[str, Mapping[str, Any]] = {}
+    for one in reversed(carried_from(store, run)):
+        entries |= planned_pairs(one)
+    read = {pair: entry["layouts"] for pair, entry in entries.items() if entry.get("layouts")}
+    return {pair for pair, known in read.items() if pair in layouts and known != layouts[pair]}
+
+
+def first_reasons(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return why pairs are read whole, of at most a page of them; the rest is counted."""
+    if len(reasons) <= MOST_REASONS:
+        return dict(reasons)
+    return dict(list(reasons.items())[:MOST_REASONS]) | {"other tables": f"{len(reasons) - MOST_REASONS:,}"}

@@ -205,7 +205,8 @@ def _has_work(store: ResultStore, run_id: str, pair: PairPlan, result: TableResu
 
 
 def _no_plan(info: RunInfo) -> str:
-    again = f"`migverify tables verify --recheck {info.run_id}` reads the table whole: repair that run"
+    verified = info.facts.get("repairs") or info.run_id
+    again = f"`migverify tables verify --recheck {verified}` reads the table whole: repair that run"
     return f"the run keeps no plan of this table, as a watch reads written rows alone; {again}"
 
 
@@ -220,7 +221,7 @@ def _write_table(
         return table
     table.no_delete = why_no_delete(result, store.chunk_totals(info.run_id, pair.id))
     try:
-        check_same_plan(pair, recorded)
+        check_same_plan(pair, recorded, info.run_id)
         plan = plan_repair(pool, read_now(pair), config, table.no_delete)
         table.no_delete, table.notes = plan.no_delete, plan.notes
         stem = file_stem(pair.sides[-1].database, pair.sides[-1].table)

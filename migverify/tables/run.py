@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,29 +18,31 @@ from migverify.codec import encode
 from migverify.config import Config
 from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
-from migverify.errors import MigverifyError, PlanError, in_words
-from migverify.model import Endpoint, NotCovered, StoredKind, TableResult, Verdict
+from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK, MigverifyError, PlanError, in_words
+from migverify.model import Endpoint, NotCovered, RunInfo, StoredKind, TableResult, Verdict
 from migverify.sql.server import UTC_NOW
 from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
 from migverify.tables.governor import ConnectionGovernor
 from migverify.tables.pair_run import STAMPS
-from migverify.tables.plan import plan_digest
+from migverify.tables.plan import check_same_plan, is_same_plan, plan_digest
 from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, PreparedTables, position, rules_of
 from migverify.tables.quick import QuickRead, parse_interval
 from migverify.tables.recheck import (
     SinceResult,
     carry_over,
+    first_reasons,
     pairs_to_recheck,
     proof_run,
     quick_read,
+    redefined_pairs,
     refuse_other,
     run_to_resume,
 )
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, planned_pairs
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, READ_WHOLE, planned_pairs
 from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
 from migverify.tables.trace import run_trace
-from migverify.tables.verify import Controls, VerifyProgress, verify_tables
+from migverify.tables.verify import Controls, VerifyProgress, is_concluded, verify_tables
 
 LOCAL_BUDGET_SECONDS = 1.0
 SPARK_BUDGET_SECONDS = 5.0
@@ -87,8 +89,8 @@ def run_tables(
     started = time.time()
     pairs = {name for name, _, _ in prepared.names}
     run_id, chosen = _open_run(prepared, store, request, engine, lambda seconds: _utc_before(config, secrets, seconds))
-    quick = quick_read(store.load_run(run_id))
-    planned = prepared.pairs() if quick is None else prepared.parts(quick)
+    info = store.load_run(run_id)
+    quick = quick_read(info)
     on_start(run_id)
     with run_trace(run_id, engine.name) as trace:
         rules = _rules(config, engine)
@@ -104,11 +106,10 @@ def run_tables(
             source_still_since=lambda: source_still_since(prepared, config, secrets),
             governor=governor,
         )
-        known = {} if request.full or quick is not None else proved_runs(store, prepared.digest, run_id)
         try:
             by_keys = _since(prepared, config, secrets, store, run_id, controls)
             wanted = (
-                narrowed(pair, known.get(pair.id)) for pair in planned
+                pair for pair in _planned(prepared, store, request, info)
                 if (chosen is None or pair.id in chosen) and pair.id not in by_keys.done
             )  # fmt: skip
             verdicts = [] if by_keys.verdict is None else [by_keys.verdict]
@@ -127,12 +128,27 @@ def run_tables(
             "positions at the end": _positions(config.endpoints, secrets),
             "reasons": [*prepared.hidden, *by_keys.reasons, *_part_of(quick)],
             **({"connections used": governor.facts()} if governor is not None else {}),
-            **({"read whole": dict(by_keys.whole)} if by_keys.whole else {}),
+            **({READ_WHOLE: dict(by_keys.whole)} if by_keys.whole else {}),
         }
         if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:
             facts["reasons"] = ["every table of the earlier run was MATCH"]
         store.finish_run(run_id, verdict, facts)
     return run_id, verdict
+
+
+def _planned(
+    prepared: PreparedTables, store: ResultStore, request: VerifyRequest, run: RunInfo | None
+) -> Iterator[PairPlan]:
+    """Yield the pairs as a run reads them: the part of a quick answer, else without rows proved immutable.
+
+    ``run`` is None for a verification that is not in the store yet.
+    """
+    quick = None if run is None else quick_read(run)
+    if quick is not None:
+        yield from prepared.parts(quick)
+        return
+    known = {} if request.full else proved_runs(store, prepared.digest, "" if run is None else run.run_id)
+    yield from (narrowed(pair, known.get(pair.id)) for pair in prepared.pairs())
 
 
 def _part_of(quick: QuickRead | None) -> list[str]:
@@ -168,6 +184,7 @@ def _open_run(
         if info.facts.get("watch"):
             raise PlanError(f"run {info.run_id} is a watch",
                             hint=f"Go on with it by `migverify tables watch --resume {info.run_id}`.")  # fmt: skip
+        _refuse_changed(prepared, store, request, info)
         store.resume_run(info.run_id)
         return info.run_id, set(planned_pairs(info))
     facts: dict[str, Any] = {
@@ -188,24 +205,85 @@ def _open_run(
         return _started(store, prepared, request, prepared.stored(), facts), None
     old = proof_run(store, request.recheck, prepared.digest, watches="all")
     refuse_other(old, prepared.digest, _OTHER)
-    again = pairs_to_recheck(store, old.run_id)
-    if not again:
-        raise PlanError(
-            f"run {old.run_id} proved every table pair equal: there is nothing to recheck",
-            hint=f"`migverify tables verify --since {old.run_id}` reads again what was written since.",
-        )
+    return _open_recheck(prepared, store, request, old, facts)
+
+
+def _refuse_changed(prepared: PreparedTables, store: ResultStore, request: VerifyRequest, run: RunInfo) -> None:
+    """Refuse to resume a run, as it is, where a table that it began and did not conclude is another one now."""
+    concluded = {result.pair for result in store.table_results(run.run_id) if is_concluded(result)}
+    _refuse_lost(prepared, run, planned_pairs(run).keys() - concluded)
+    for pair in _planned(prepared, store, request, run):
+        if pair.readable and pair.id not in concluded:
+            check_same_plan(pair, list(store.blobs(run.run_id, pair.id, "plan")), run.run_id)
+
+
+def _open_recheck(
+    prepared: PreparedTables, store: ResultStore, request: VerifyRequest, old: RunInfo, facts: dict[str, Any]
+) -> tuple[str, set[str]]:
+    """Start a recheck; all that can be refused is refused before. Returns its id and those of its pairs."""
+    redefined = redefined_pairs(store, old, prepared.layouts)
+    again = _read_again(prepared, store, old, redefined)
+    void, whole = set[str](), dict[str, str]()
+    for pair in _planned(prepared, store, request, None):
+        if pair.id not in again:
+            continue
+        if pair.id in redefined:
+            why = f"its definition changed since run {old.run_id}"
+        elif not is_same_plan(pair, list(store.blobs(old.run_id, pair.id, "plan"))):
+            why = f"run {old.run_id} read it by other statements"
+        else:
+            continue
+        void.add(pair.id)
+        if pair.readable:
+            whole[pair.id] = why
     stored = prepared.stored()
     stored["pairs"] = [entry for entry in stored["pairs"] if entry["id"] in again]
     facts["rechecks"] = old.run_id
+    if whole:
+        facts[READ_WHOLE] = first_reasons(whole)
     run_id = _started(store, prepared, request, stored, facts)
     replaced = {result.pair for result in store.table_results(old.run_id) if result.details.get("replaced")}
-    for pair in sorted(again - replaced):
-        recorded = list(store.blobs(old.run_id, pair, "plan"))
-        if recorded and carry_over(store, old.run_id, run_id, pair):
-            for name in ("plan", STAMPS):
-                for content in store.blobs(old.run_id, pair, name):
-                    store.add_blob(run_id, pair, name, content)
+    for name in sorted(again - replaced - void):
+        recorded = list(store.blobs(old.run_id, name, "plan"))
+        if recorded and carry_over(store, old.run_id, run_id, name):
+            for blob in ("plan", STAMPS):
+                for content in store.blobs(old.run_id, name, blob):
+                    store.add_blob(run_id, name, blob, content)
     return run_id, again
+
+
+def _refuse_lost(prepared: PreparedTables, run: RunInfo, pairs: Set[str]) -> None:
+    """Refuse a run with pairs of which there is nothing any more; with ``--tables`` not all are to be there."""
+    lost = [] if prepared.chosen else sorted(pairs - {name for name, _, _ in prepared.names})
+    if lost:
+        more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
+        raise PlanError(
+            f"{lost[0]}{more}: {CHANGED_SINCE} {run.run_id} began: neither side has a table of this name now",
+            hint="Begin a new run: `migverify tables verify` reads what there is now.",
+        )
+
+
+def _read_again(prepared: PreparedTables, store: ResultStore, old: RunInfo, redefined: set[str]) -> set[str]:
+    """Return the pairs of a recheck: those that were not MATCH, and those whose definitions are others now.
+
+    Raises
+    ------
+    PlanError
+        there is none, or a table of the run is on neither side any more.
+    """
+    again, planned = pairs_to_recheck(store, old.run_id) | redefined, {name for name, _, _ in prepared.names}
+    _refuse_lost(prepared, old, again)
+    if again & planned:
+        return again & planned
+    since = f"`migverify tables verify --since {old.run_id}` reads again what was written since."
+    if again:
+        raise PlanError(
+            f"run {old.run_id} proved the chosen tables equal: {NOTHING_TO_RECHECK}", hint="Leave out --tables."
+        )
+    raise PlanError(
+        f"run {old.run_id} proved every table pair equal: {NOTHING_TO_RECHECK}",
+        hint=since if old.verdict is Verdict.MATCH else "Begin a new run: `migverify tables verify`.",
+    )
 
 
 def _started(

@@ -24,7 +24,7 @@ from migverify.errors import ChangeError, PrivilegeError, UsageError
 from migverify.model import Endpoint, NotCovered, RunInfo, TableResult, Verdict
 from migverify.store.results import ResultStore
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import SinceResult
+from migverify.tables.recheck import SinceResult, first_reasons
 from migverify.tables.run_facts import carried_from, planned_pairs, position_of_run
 from migverify.tables.tasks import PairPlan, Secrets, read_now
 from migverify.tables.verify import Controls, VerifyProgress
@@ -45,7 +45,6 @@ DENSE_SHARE = 0.05
 """From this share of written rows on a table is read whole: a lookup by key costs about twenty rows of a chunk."""
 MOST_OF_SMALL = 1000
 """So many keys are read one by one in any case: the estimate of a table's rows may be far off."""
-MOST_REASONS = 20
 POLL_SECONDS = 0.05
 UNWRITTEN = "unwritten rows"
 OUTSIDE = (
@@ -205,10 +204,7 @@ class _Since:
         for number, kind, text in self.ledger.notes():
             if kind == WHOLE:
                 reasons.setdefault(self.pairs[number].id if number >= 0 else "all tables", text)
-        if len(reasons) > MOST_REASONS:
-            more = len(reasons) - MOST_REASONS
-            reasons = dict(list(reasons.items())[:MOST_REASONS]) | {"other tables": f"{more:,}"}
-        return reasons
+        return first_reasons(reasons)
 
     def _by_keys(self) -> set[int]:
         """Return the numbers of the pairs that need only their written keys read."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from migverify.errors import CanceledError, LoginError, MigverifyError, ReadError
 from migverify.model import RowDiff, TableResult, Verdict
@@ -93,6 +94,12 @@ def verify_tables(
     return _Dispatcher(engine, store, run_id, rules, controls).run(pairs, done)
 
 
+def is_concluded(result: TableResult | None) -> TypeGuard[TableResult]:
+    """Whether a run that goes on leaves a pair alone."""
+    # What a quick answer found equal is INCONCLUSIVE, and needs no second look.
+    return result is not None and (result.verdict is not Verdict.INCONCLUSIVE or bool(result.details.get("answered")))
+
+
 class _Dispatcher:
     def __init__(self, engine: TaskEngine, store: ResultStore, run_id: str, rules: Rules, controls: Controls) -> None:
         self.engine, self.store, self.run_id, self.rules, self.controls = engine, store, run_id, rules, controls
@@ -123,11 +130,10 @@ class _Dispatcher:
     def _not_done(self, pairs: Iterable[PairPlan], done: dict[str, TableResult]) -> Iterator[PairPlan]:
         for pair in pairs:
             result = done.get(pair.id)
-            # What a quick answer found equal is INCONCLUSIVE, and needs no second look.
-            if result is None or (result.verdict is Verdict.INCONCLUSIVE and not result.details.get("answered")):
-                yield pair
-            else:
+            if is_concluded(result):
                 self._finished(result)
+            else:
+                yield pair
 
     def _submit(self, waiting: Iterator[PairPlan]) -> None:
         """Hand out tasks, those of the oldest pair first; begin the next pair when nothing else is due."""

@@ -144,6 +144,26 @@ def test_a_change_on_the_target_alone_is_found_by_a_quick_answer_and_by_a_whole_
     assert (found["action"], found["verdict"]) == ("whole", "MISMATCH")
 
 
+def test_a_table_that_was_altered_and_mended_is_proved_by_the_next_one(fleet: RealFleet) -> None:
+    """It ended INCONCLUSIVE each time: the recheck was refused, and its run could not be resumed."""
+    fleet.databases.target("ALTER TABLE users DROP COLUMN note")
+    assert fleet.verified("-s users")["users"]["verdict"] == "MISMATCH"
+    fleet.databases.target("ALTER TABLE users ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'x'")
+    users = fleet.verified("-s users")["users"]
+    assert (users["action"], users["verdict"]) == ("recheck", "MATCH"), users
+    # One table too many, which is dropped: its recheck would have nothing to read.
+    config = json.loads((fleet.folder / "orders.json").read_text())
+    config["tables"]["include"].append(f"{fleet.databases.name}.extra*")
+    (fleet.folder / "orders.json").write_text(json.dumps(config))
+    fleet.databases.both(TABLE.format(name="extra"))
+    fleet.databases.target(TABLE.format(name="extra2"))
+    assert fleet.verified("-s orders")["orders"]["verdict"] == "MISMATCH"
+    fleet.databases.target("DROP TABLE extra2")
+    orders = fleet.verified("-s orders")["orders"]
+    assert (orders["action"], orders["verdict"]) == ("whole", "MATCH"), orders
+    assert f"{fleet.databases.name}.extra2: the table or its configuration changed since run" in orders["reason"]
+
+
 def children(folder: Path) -> list[int]:
     """Return the processes that verify services of a folder."""
     found = []

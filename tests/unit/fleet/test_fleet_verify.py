@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from migverify.cli.fleet_view import summary_lines, verify_steps
 from migverify.cli.main import run
-from migverify.errors import ExitCode, StoreError
+from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK, ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, demand_of, next_to_begin
 from migverify.fleet.definition import DailyWindow
 from migverify.fleet.load import load_fleet
@@ -286,6 +286,41 @@ def test_what_a_verification_needs_and_has_is_said_at_the_end_of_the_window(flee
         " anew, so it never ends: give limits.verify more hours, raise `connections`, or raise proof_max_age"
     )
     assert reasons["users"] == "the window has closed, the next `fleet verify` begins it anew"
+REFUSING_CHILD = """\
+import sys
+refused = sys.argv[1:] if {"--resume", "--recheck"} & set(sys.argv) else []
+print("error:", %r if refused else "nothing was verified", file=sys.stderr)
+print("  Begin a new run.", file=sys.stderr)
+raise SystemExit(2 if refused else 3)
+"""
+
+
+@pytest.mark.parametrize("action", [VerifyAction.RESUME, VerifyAction.RECHECK])
+@pytest.mark.parametrize("words", [f"shop.t: {CHANGED_SINCE} r1 began", f"run r1 is equal: {NOTHING_TO_RECHECK}"])
+def test_a_run_that_can_not_go_on_is_followed_by_a_whole_verification(
+    fleet: MadeFleet, action: VerifyAction, words: str
+) -> None:
+    """It was resumed by each ``fleet verify``, and refused each time."""
+    begun: list[ServiceVerification] = []
+    tasks = [replace(task, action=action, run="r1") for task in planned(fleet)[:1]]
+    command = [sys.executable, "-c", REFUSING_CHILD % words]
+    work = FleetVerifier(load_fleet(fleet.folder / "fleet.yaml"), None, on_begin=begun.append, command=command)
+    (ended,) = work.run(tasks, 0).services
+    assert [(task.action, task.run) for task in begun] == [(action, "r1"), (VerifyAction.WHOLE, "")]
+    refusal = f"{action} of run r1 was refused: {words}"
+    assert begun[1].why == refusal
+    assert (ended.action, ended.reason) == (VerifyAction.WHOLE, f"error: nothing was verified; {refusal}")
+
+
+def test_a_command_that_is_refused_for_another_reason_is_not_followed_by_a_whole_verification(
+    fleet: MadeFleet,
+) -> None:
+    begun: list[ServiceVerification] = []
+    tasks = [replace(task, action=VerifyAction.RESUME, run="r1") for task in planned(fleet)[:1]]
+    command = [sys.executable, "-c", REFUSING_CHILD % "the user lacks a grant"]
+    work = FleetVerifier(load_fleet(fleet.folder / "fleet.yaml"), None, on_begin=begun.append, command=command)
+    (ended,) = work.run(tasks, 0).services
+    assert (len(begun), ended.action, ended.reason) == (1, VerifyAction.RESUME, "error: the user lacks a grant")
 
 
 def test_one_that_can_never_begin_is_said_with_what_to_do(fleet: MadeFleet) -> None:
