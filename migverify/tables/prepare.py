@@ -39,7 +39,7 @@ from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, re
 from migverify.sql.server import CLOCK, PACKET
 from migverify.tables.hidden import matched, open_ended, partly_seen
 from migverify.tables.overrides import refuse_unfit_overrides
-from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
+from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden, refuse_same_tables
 from migverify.tables.plan import plan_pair
 from migverify.tables.quick import QuickRead
 from migverify.tables.tasks import PairPlan, Rules, Secrets
@@ -176,6 +176,7 @@ def _prepare_once(
                 ignored=lambda database, table: override_for(config, database, table).ignore,
             )
         )
+        refuse_same_tables(config.path, found, sessions[:-1], session)
         refuse_hidden(found, sessions[:-1], session)
         hash_name = choose_hash(config.hash, sessions)
     finally:
