@@ -27,7 +27,15 @@ from migverify.recon.model import WATCH_FACT as RULES_WATCH
 from migverify.runbook.run.schema_now import fingerprint_of
 from migverify.store.results import ResultStore
 from migverify.tables.directions import both_directions
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, newer_differences, pair_addresses, planned_pairs
+from migverify.tables.run_facts import (
+    ALL_TABLES,
+    CHOSEN,
+    INTERRUPTED,
+    newer_differences,
+    pair_addresses,
+    planned_pairs,
+    proof_scope,
+)
 from migverify.watch.ledger import ledger_folder
 
 _NEWER = 20
@@ -154,7 +162,7 @@ def _verification(reading: RunsReading, run: RunInfo) -> VerifyEvidence:
     return VerifyEvidence(
         run.run_id, run.verdict, run.started, run.finished, None if None in read else min(filter(None, read)),
         len(pairs), len(matched), mismatches, "", _why_partial(chain), tuple(one.run_id for one in chain[1:]),
-        INTERRUPTED in (run.facts.get("reasons") or ()),
+        INTERRUPTED in (run.facts.get("reasons") or ()), left_out=proof_scope(chain).words,
     )  # fmt: skip
 
 

@@ -222,7 +222,7 @@ class FleetVerifier:
         code = one.process.returncode
         if code == ExitCode.MATCH and proof is not None and proof is newest and not proof.unrefuted:
             return VerifiedService(task.service.name, task.action, Verdict.MATCH, proof.run,
-                                   f"{proof.tables:,} tables", seconds)  # fmt: skip
+                                   proof.shown_tables, seconds)  # fmt: skip
         run = "" if newest is None else newest.run
         if code in (ExitCode.MATCH, ExitCode.MISMATCH) and newest is not None and newest.mismatches:
             tables = "table differs" if newest.mismatches == 1 else "tables differ"

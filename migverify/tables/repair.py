@@ -51,7 +51,7 @@ from migverify.tables.repair_files import (
     write_manifest,
 )
 from migverify.tables.repair_rows import Written, diverged, plan_repair, why_no_delete, write_statements
-from migverify.tables.run_facts import planned_pairs
+from migverify.tables.run_facts import EXCLUDED, planned_pairs
 from migverify.tables.tasks import PairPlan, Secrets, read_now
 
 Say = Callable[[str], None]
@@ -337,7 +337,8 @@ def _apply(
     ids = {table.pair.id for table in repair.tables}
     stored["pairs"] = [entry for entry in stored["pairs"] if entry["id"] in ids]
     facts = {"engine": "local", "slots": 1, "migverify": __version__, "endpoints": prepared.facts,
-             "repairs": repair.of, "skipped": []}  # fmt: skip
+             "repairs": repair.of, "skipped": [],
+             **({EXCLUDED: list(prepared.excluded)} if prepared.excluded else {})}  # fmt: skip
     command = f"migverify tables repair {repair.of} --out {repair.folder} --apply"
     run_id = repair.run_id = store.start_run(command, prepared.digest, stored, facts, kind=StoredKind.TABLES)
     say(f"run {run_id} (repairs {repair.of})")

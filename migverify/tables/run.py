@@ -37,7 +37,7 @@ from migverify.tables.recheck import (
     refuse_other,
     run_to_resume,
 )
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, planned_pairs
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, EXCLUDED, INTERRUPTED, planned_pairs
 from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
 from migverify.tables.trace import run_trace
 from migverify.tables.verify import Controls, VerifyProgress, verify_tables
@@ -174,6 +174,7 @@ def _open_run(
         "engine": engine.name, "slots": engine.slots, "migverify": __version__, "python": platform.python_version(),
         "endpoints": prepared.facts, "skipped": list(prepared.skipped),
         CHOSEN: ", ".join(prepared.chosen) or ALL_TABLES,
+        **({EXCLUDED: list(prepared.excluded)} if prepared.excluded else {}),
     }  # fmt: skip
     if request.since is not None:
         earlier = proof_run(store, request.since, prepared.digest)

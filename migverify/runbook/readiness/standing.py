@@ -235,13 +235,15 @@ def watch(view: WatchView | None, now: float, max_lag: float) -> Condition:
 class LastProof:
     """The newest verification of all tables: ``began`` is Unix time, and no table was read before.
 
-    ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first.
+    ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first;
+    ``left_out`` says how many tables the configuration has compared in part, and how many it excludes.
     """
 
     run_id: str
     verdict: Verdict
     began: float
     differs: tuple[str, ...] = ()
+    left_out: str = ""
 
 
 def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
@@ -261,7 +263,8 @@ def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
         text = f"{about} began {-age / DAY:.1f} days after now, by the clock of who ran it"
         return _condition("proof", (), [text], about, "Set the clocks right, then migverify tables verify.")
     late = [f"{about} is {age / DAY:.1f} days old, and at most {max_age / DAY:g} count"] if age > max_age else []
-    return _condition("proof", late, (), f"{about}, {age / DAY:.1f} days old", do)
+    left_out = f"; {newest.left_out}" if newest.left_out else ""
+    return _condition("proof", late, (), f"{about}, {age / DAY:.1f} days old{left_out}", do)
 
 
 @dataclass(frozen=True, slots=True)

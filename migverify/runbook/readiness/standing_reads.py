@@ -40,6 +40,7 @@ from migverify.tables.run_facts import (
     pair_addresses,
     planned_pairs,
     position_of_run,
+    proof_scope,
 )
 from migverify.watch.ledger import ledger_folder
 from migverify.watch.ledger_read import read_positions
@@ -130,7 +131,9 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
     chain = carried_from(store, run)
     differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
     # A run that was resumed may have read a table long before its end.
-    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs)
+    scope = proof_scope([store.load_run(one.run_id) for one in chain])
+    left_out = f"{scope.tables:,} tables, {scope.words}" if scope.words else ""
+    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs, left_out)
 
 
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:

@@ -229,12 +229,14 @@ def test_a_recheck_is_as_old_as_the_run_that_it_completes(fleet: MadeFleet) -> N
     first = fleet.verify("orders", ["orders.t1"])
     store = fleet.opened("orders")
     info = store.load_run(first)
-    plan = {"pairs": [{"id": "orders.t1", "source": "orders.t1", "target": "orders.t1"}]}
-    again = store.start_run("recheck", info.plan_hash, plan, {**info.facts, "rechecks": first}, kind=info.kind)
+    plan = {"pairs": [{"id": "orders.t1", "source": "orders.t1", "target": "orders.t1", "in part": ["where"]}]}
+    facts = {**info.facts, "rechecks": first, "excluded": ["orders.t8", "orders.t9"]}
+    again = store.start_run("recheck", info.plan_hash, plan, facts, kind=info.kind)
     store.add_table_result(again, result("orders.t1", Verdict.MATCH))
     store.finish_run(again, Verdict.MATCH, {})
     evidence = views(fleet)["orders"].evidence.verifications[0]
     assert (evidence.run, evidence.tables, evidence.matched, evidence.mismatches) == (again, 3, 3, 0)
+    assert evidence.left_out == "1 of them in part (where), 2 excluded"
     assert (evidence.proved_at, evidence.chain) == (store.load_run(first).finished, (first,))
 
 
