@@ -61,6 +61,10 @@ def reports(config: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.attack(
+    "tables", "a condition of `overrides.where` that is true for no row of a table that has rows",
+    "INCONCLUSIVE; the condition is among what is not covered",
+)  # fmt: skip
 def test_a_condition_that_leaves_no_row_of_a_table_proves_nothing(filled: Databases, tmp_path: Path) -> None:
     overrides = [{"table": f"{filled.name}.*", "where": "1=0"}]
     end = verify(write_config(tmp_path, filled.pair, filled.name, overrides=overrides))
@@ -138,6 +142,10 @@ def test_excluded_tables_are_named_and_an_excluded_name_that_is_nowhere_is_refus
     assert "migverify.yaml:" in refused
 
 
+@pytest.mark.attack(
+    "tables", "`target.url` leads to the source, by another name of the same server",
+    "refused before anything is read, also by plans, quick answers, watches, repairs and rules",
+)  # fmt: skip
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_a_table_is_not_compared_with_itself(
     filled: Databases, tmp_path: Path, side: str, capsys: pytest.CaptureFixture[str]
@@ -155,6 +163,15 @@ def test_a_table_is_not_compared_with_itself(
         assert f"target (localhost:{server.port}) are the same server" in refused, command
         assert f"{name}.a and 3 more would be compared with itself" in refused
         assert "Correct target.url" in refused
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(json.dumps({
+        "version": "recon/v1",
+        "datasets": {end: {"endpoint": end, "table": f"{name}.a", "key": ["id"]} for end in ("source", "target")},
+        "rules": [{"name": "same", "kind": "same_rows", "source": "source", "target": "target", "owner": "ann"}],
+    }))  # fmt: skip
+    assert run(["recon", "run", str(rules), "--config", str(config)]) == 2
+    refused = capsys.readouterr().err
+    assert f"datasets source and target are one table, {name}.a: source and target are the same server" in refused
     other = f"{name}_other"
     run_on = getattr(filled, side)
     run_on(f"CREATE DATABASE {other}")
