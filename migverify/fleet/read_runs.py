@@ -31,6 +31,7 @@ from migverify.tables.run_facts import (
     ALL_TABLES,
     CHOSEN,
     INTERRUPTED,
+    compared_with_itself,
     newer_differences,
     pair_addresses,
     planned_pairs,
@@ -180,6 +181,8 @@ def _why_strange(reading: RunsReading, run: RunInfo) -> str:
         return "it does not name all endpoints of this pair"
     if run.plan_hash != reading.runs.digest:
         return "it is of another configuration (tables, routes, overrides or sessions)"
+    if compared_with_itself(run, reading.load):
+        return "its source and target are the same server: tables were compared with themselves"
     return ""
 
 

@@ -18,6 +18,9 @@ class ExcludedTables:
     def __init__(self, config: Config, chosen: Callable[[str, str], bool] | None) -> None:
         self._config = config
         self._chosen = chosen
+        reverse = config.reverse
+        # The table of a watch holds no rows of the migration, and may be made after the first verification.
+        self._markers = {config.watch.marker, None if reverse is None else reverse.marker}
         self._there: set[Name] = set()
         self._left_out: set[Name] = set()
 
@@ -58,6 +61,8 @@ class ExcludedTables:
 
     def _note(self, name: Name) -> None:
         self._there.add(name)
+        if ".".join(name) in self._markers:
+            return
         if is_in_scope(self._config, *name) and (self._chosen is None or self._chosen(*name)):
             self._left_out.add(name)
 
@@ -65,6 +70,8 @@ class ExcludedTables:
         """Refuse patterns that name one table which no server has; one that a user may not see may be there."""
         unfit = []
         for pattern in unmatched_excludes(self._config, self._there):
+            if f"{pattern.database.literal}.{pattern.table.literal}" in self._markers:
+                continue
             try:
                 for session in sessions:
                     ask_table(session, str(pattern.database.literal), str(pattern.table.literal))

@@ -5,7 +5,7 @@ Nothing here reads a table or a changefeed, so that who shows runs need not load
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,27 @@ def _address(facts: Any) -> str:
     if not isinstance(facts, Mapping):
         return ""
     return str(facts["address"]) if "address" in facts else f"{facts.get('host')}:{facts.get('port')}"
+
+
+def compared_with_itself(run: RunInfo, load: Callable[[str], RunInfo]) -> bool:
+    """Whether a run of an earlier release, which did not refuse it, compared a table of one server with itself.
+
+    ``load`` returns a run with its plan; it is asked only where both sides are one server by the facts of the run.
+    """
+    endpoints = run.facts.get("endpoints")
+    if not isinstance(endpoints, Mapping):
+        return False
+    servers = {str(name): _servers(facts) for name, facts in endpoints.items()}
+    target = servers.pop("target", set())
+    if not any(target & source for source in servers.values()):
+        return False
+    return any(entry.get("source") == entry.get("target") for entry in planned_pairs(load(run.run_id)).values())
+
+
+def _servers(facts: Any) -> set[str]:
+    """Return what names a server in what a run keeps of an endpoint: its address, and the id that it reports."""
+    own = facts.get("server") if isinstance(facts, Mapping) else ""
+    return {name for name in (_address(facts), str(own or "")) if name not in ("", "None:None")}
 
 
 def newer_differences(

@@ -116,9 +116,9 @@ def test_excluded_tables_are_named_and_an_excluded_name_that_is_nowhere_is_refus
     name = filled.name
     filled.target("CREATE TABLE beyond (id INT PRIMARY KEY)")
     filled.source("CREATE VIEW seen AS SELECT 1 AS one")
-    exclude = [f"{name}.{pattern}" for pattern in ("c", "tmp_*", "beyond", "seen", "c?")]
-    tables = {"include": [f"{name}.*"], "exclude": exclude}
-    config = write_config(tmp_path, filled.pair, name, tables=tables)
+    exclude = [f"{name}.{pattern}" for pattern in ("c", "tmp_*", "beyond", "seen", "c?", "marker")]
+    tables, watch = {"include": [f"{name}.*"], "exclude": exclude}, {"applied": "marker", "marker": f"{name}.marker"}
+    config = write_config(tmp_path, filled.pair, name, tables=tables, watch=watch)
     assert run(["tables", "verify", "--config", str(config), "--quiet"]) == 0
     assert "3 MATCH, 2 excluded" in capsys.readouterr().out
     for form, text in reports(config, capsys).items():

@@ -35,6 +35,7 @@ from migverify.tables.run_facts import (
     ALL_TABLES,
     CHOSEN,
     carried_from,
+    compared_with_itself,
     endpoint_addresses,
     newer_differences,
     pair_addresses,
@@ -179,7 +180,7 @@ def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:
             continue
         chain = carried_from(store, run)  # a recheck plans what its first run left open
         of_all = all(one.facts.get(CHOSEN) == ALL_TABLES for one in chain)
-        if of_all and planned_pairs(store.load_run(chain[-1].run_id)):
+        if of_all and planned_pairs(store.load_run(chain[-1].run_id)) and not compared_with_itself(run, store.load_run):
             return run
     return None
 

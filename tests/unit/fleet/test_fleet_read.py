@@ -240,6 +240,18 @@ def test_a_recheck_is_as_old_as_the_run_that_it_completes(fleet: MadeFleet) -> N
     assert (evidence.proved_at, evidence.chain) == (store.load_run(first).finished, (first,))
 
 
+def test_a_run_that_compared_tables_of_one_server_with_themselves_is_no_proof(fleet: MadeFleet) -> None:
+    store = fleet.opened("orders")
+    info = store.load_run(fleet.verify("orders"))
+    assert not views(fleet)["orders"].evidence.verifications[0].strange
+    ends = {name: {**facts, "server": "u1"} for name, facts in info.facts["endpoints"].items()}
+    again = store.start_run("verify", info.plan_hash, info.plan, {**info.facts, "endpoints": ends}, kind=info.kind)
+    for found in store.table_results(info.run_id):
+        store.add_table_result(again, found)
+    store.finish_run(again, Verdict.MATCH, {})
+    assert "are the same server" in views(fleet)["orders"].evidence.verifications[0].strange
+
+
 def test_a_run_that_was_resumed_is_as_old_as_its_begin(fleet: MadeFleet) -> None:
     cut_off = fleet.verify("orders", ends=False)
     store = fleet.opened("orders")

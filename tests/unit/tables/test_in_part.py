@@ -12,7 +12,7 @@ from migverify.model import Endpoint, NotCovered, StoredKind, TableResult, Verdi
 from migverify.report.read import read_report
 from migverify.report.render import Format, render
 from migverify.tables.plan import compared_in_part, plan_pair
-from migverify.tables.run_facts import ProofScope, proof_scope
+from migverify.tables.run_facts import ProofScope, compared_with_itself, proof_scope
 from tests.definitions import column, key, table
 from tests.fakes import FakeStore
 from tests.report_runs import result
@@ -105,3 +105,23 @@ def test_reports_name_conditions_and_excluded_tables_and_cut_no_list_silently() 
     assert 'name="run.compared in part" value="1 of 1 table pair (where)"' in case
     assert 'name="run.excluded" value="23 tables (tables.exclude)"' in case
     assert "not_covered" not in json.loads(render(read_report(filled_store(0), "last"), Format.JSON))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "to", "itself"),
+    [
+        ({"host": "db", "port": 1}, {"host": "db", "port": 1}, "d.a", True),
+        ({"address": "db:1"}, {"address": "db:1"}, "d.a", True),
+        ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u1"}, "d.a", True),
+        ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u1"}, "other.a", False),
+        ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u2"}, "d.a", False),
+        ({"host": "a", "port": 1, "server": ""}, {"host": "b", "port": 1, "server": ""}, "d.a", False),
+        ({}, {}, "d.a", False),
+    ],
+)
+def test_a_run_of_an_earlier_release_that_compared_a_table_with_itself_is_known(
+    source: dict[str, object], target: dict[str, object], to: str, itself: bool
+) -> None:
+    store = FakeStore()
+    run = run_of(store, [{"id": "d.a", "source": "d.a", "target": to}], endpoints={"source": source, "target": target})
+    assert compared_with_itself(store.load_run(run), store.load_run) is itself
