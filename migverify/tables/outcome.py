@@ -238,7 +238,8 @@ def _unread(
         gaps.append(f"{waiting:,} rows differed once and were not read again")
     if tally.behind_condition:
         rows = f"about {pair.rows:,} rows" if pair.rows else "the rows there are"
-        names = " and ".join(tally.behind_condition)
+        answered = (side.endpoint.name for side in pair.sides if side.endpoint.name in tally.behind_condition)
+        names = " and ".join(answered)
         gaps.append(f"the condition of overrides.where leaves none of {rows} on {names}: nothing was compared")
     if pair.part is not None and (pair.part.read.share or pair.part.refused):
         return gaps  # the ranges of a sample add up to no table
