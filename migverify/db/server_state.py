@@ -103,7 +103,8 @@ def _lowered(rows: list[dict[str, str | None]]) -> Named:
 class ServerIdentity:
     """Which server answers: where it was reached, what it reports of itself, and its cluster if it is a TiDB.
 
-    Names in a URL say nothing: one server has several. ``node`` and ``cluster`` are empty where they are not known.
+    An address decides only where nothing else is known: one server has several names, and behind one address of a proxy
+    are several servers. ``node`` and ``cluster`` are empty where they are not known.
     """
 
     address: tuple[str, int]
@@ -112,11 +113,11 @@ class ServerIdentity:
 
     def is_same_server(self, other: ServerIdentity) -> bool:
         """Whether both are one server, or SQL nodes of one TiDB cluster. A replica has an identity of its own."""
-        if self.address == other.address:
-            return True
         if self.cluster and other.cluster:
             return self.cluster == other.cluster
-        return bool(self.node) and self.node == other.node
+        if self.node and other.node:
+            return self.node == other.node
+        return self.address == other.address
 
 
 def server_identity(session: Session) -> ServerIdentity:

@@ -188,7 +188,8 @@ def _refuse_same_server(config: Config, secrets: Secrets) -> None:
     target = config.target
     target_identity = identity(target)
     for source in config.sources:
-        if identity(source).is_same_server(target_identity):
+        is_same_address = (source.host, source.port) == (target.host, target.port)  # a proxy may choose anew
+        if is_same_address or identity(source).is_same_server(target_identity):
             raise RepairError(
                 f"the target ({target.host}:{target.port}) is the server of {source.name}",
                 hint="A source is never written: give the target a server of its own.",
