@@ -100,17 +100,19 @@ def compared_with_itself(run: RunInfo, load: Callable[[str], RunInfo]) -> bool:
     endpoints = run.facts.get("endpoints")
     if not isinstance(endpoints, Mapping):
         return False
-    servers = {str(name): _servers(facts) for name, facts in endpoints.items()}
-    target = servers.pop("target", set())
-    if not any(target & source for source in servers.values()):
+    target = endpoints.get("target")
+    if not any(_is_same_server(facts, target) for name, facts in endpoints.items() if name != "target"):
         return False
     return any(entry.get("source") == entry.get("target") for entry in planned_pairs(load(run.run_id)).values())
 
 
-def _servers(facts: Any) -> set[str]:
-    """Return what names a server in what a run keeps of an endpoint: its address, and the id that it reports."""
-    own = facts.get("server") if isinstance(facts, Mapping) else ""
-    return {name for name in (_address(facts), str(own or "")) if name not in ("", "None:None")}
+def _is_same_server(one: Any, other: Any) -> bool:
+    """Whether what a run keeps of two endpoints is of one server: by the ids they report, else by their addresses."""
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return False
+    if one.get("server") and other.get("server"):
+        return bool(one["server"] == other["server"])
+    return ("host" in one or "address" in one) and _address(one) == _address(other)
 
 
 def newer_differences(

@@ -121,7 +121,8 @@ ONE, TWO = [("vm", "4000", "/data/one")], [("vm", "4000", "/data/two")]
         (identity({NODE: ONE, CLUSTER: [("72",)]}), identity({NODE: ONE}, host="db2"), True),
         (identity({NODE: ONE}, Flavor.MARIADB), identity({NODE: ONE}, Flavor.MARIADB, "db2"), True),
     ],
-    ids=["two names", "a replica", "one address of a proxy", "one address", "nothing known", "two nodes of a cluster", "two clusters",
+    ids=["two names", "a replica", "one address of a proxy", "one address", "nothing known", "two nodes of a cluster",
+         "two clusters",
          "two embedded stores", "one embedded store", "one user may not read the cluster", "MariaDB"],
 )  # fmt: skip
 def test_servers_are_told_apart_by_what_they_report_and_not_by_their_names(

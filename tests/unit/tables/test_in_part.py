@@ -112,6 +112,7 @@ def test_reports_name_conditions_and_excluded_tables_and_cut_no_list_silently() 
     [
         ({"host": "db", "port": 1}, {"host": "db", "port": 1}, "d.a", True),
         ({"address": "db:1"}, {"address": "db:1"}, "d.a", True),
+        ({"address": "db:1", "server": "u1"}, {"address": "db:1", "server": "u2"}, "d.a", False),
         ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u1"}, "d.a", True),
         ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u1"}, "other.a", False),
         ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u2"}, "d.a", False),
