@@ -167,7 +167,8 @@ def test_a_table_is_not_compared_with_itself(
     rules.write_text(json.dumps({
         "version": "recon/v1",
         "datasets": {end: {"endpoint": end, "table": f"{name}.a", "key": ["id"]} for end in ("source", "target")},
-        "rules": [{"name": "same", "kind": "same_rows", "source": "source", "target": "target", "owner": "ann"}],
+        "defaults": {"owner": "ann", "settle": "1s"},
+        "rules": [{"name": "same", "kind": "same_rows", "source": "source", "target": "target"}],
     }))  # fmt: skip
     assert run(["recon", "run", str(rules), "--config", str(config)]) == 2
     refused = capsys.readouterr().err
