@@ -57,11 +57,15 @@ def row_checksum(key: int | None, value: str) -> str:
 
 @dataclass
 class ToySide:
-    """One table. ``before_read`` is called with (what, range) before every read and may raise or change rows."""
+    """One table. ``before_read`` is called with (what, range) before every read and may raise or change rows.
+
+    ``filtered``: the table has rows beside ``rows`` that a configured condition leaves out.
+    """
 
     rows: Rows
     before_read: Callable[[str, KeyRange | None], None] = lambda _what, _range: None
     ranges: list[KeyRange] = field(default_factory=list)
+    filtered: bool = False
 
     def within(self, key_range: KeyRange) -> Rows:
         if key_range.nulls:
@@ -133,6 +137,10 @@ class ToyReader(Reader):
         self._read("count", None)
         return len(self.table.rows)
 
+    def has_rows(self) -> bool:
+        self._read("any", None)
+        return bool(self.table.rows) or self.table.filtered
+
     def query(self, text: str) -> list[tuple[bytes | None, ...]]:
         self._read("rows", None)
         wanted = re.search(r"IN \((.+?)\)", text)
@@ -182,6 +190,8 @@ class ToyEngine:
             return run_span(pair, task)
         if task.kind == "count":
             return TaskOutcome("count", task.pair.id, count=readers[task.side].count())
+        if task.kind == "any":
+            return TaskOutcome("any", task.pair.id, count=int(readers[task.side].has_rows()))
         if task.kind == "edges":
             return TaskOutcome("edges", task.pair.id, keys=edges(pair))
         if task.kind == "marks":

@@ -10,11 +10,16 @@ from migverify.codec import encode
 from migverify.db.session import Session, open_session
 from migverify.report.tables import schema_lines
 from migverify.tables.explain import SideExplain, explain_side
+from migverify.tables.run_facts import EXCLUDED_REASON
 from migverify.tables.tasks import PairPlan
 
 if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.tables.prepare import PreparedTables
+
+
+_EXCLUDED = 20
+"""How many of the tables that the configuration leaves out are named."""
 
 
 def plan_as_dicts(prepared: PreparedTables, config: Config, secrets: dict[str, str]) -> Iterator[dict[str, Any]]:
@@ -38,6 +43,10 @@ def plan_as_text(prepared: PreparedTables, config: Config, secrets: dict[str, st
     yield f"tables     {len(prepared.names)}, about {prepared.rows:,} rows"
     for skipped in prepared.skipped:
         yield f"skipped    {skipped}: it holds no rows of its own"
+    for name in prepared.excluded[:_EXCLUDED]:
+        yield f"excluded   {name}: {EXCLUDED_REASON}"
+    if len(prepared.excluded) > _EXCLUDED:
+        yield f"excluded   {len(prepared.excluded) - _EXCLUDED:,} more"
     for pair, explains in _explained(prepared, config, secrets):
         yield ""
         yield from _pair_lines(pair, explains)

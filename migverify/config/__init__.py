@@ -16,10 +16,13 @@ from migverify.config.digest import comparison_digest, describe, full_digest
 from migverify.config.matching import (
     database_patterns,
     includes,
+    is_excluded,
+    is_in_scope,
     is_system_database,
     override_for,
     route,
     shard_of,
+    unmatched_excludes,
     unmatched_includes,
 )
 from migverify.config.patterns import Route, TablePattern, chosen_patterns, make_route, parse_pattern
@@ -56,6 +59,8 @@ __all__ = [
     "describe",
     "full_digest",
     "includes",
+    "is_excluded",
+    "is_in_scope",
     "is_system_database",
     "load_config",
     "make_route",
@@ -63,6 +68,7 @@ __all__ = [
     "parse_pattern",
     "route",
     "shard_of",
+    "unmatched_excludes",
     "unmatched_includes",
 ]
 

@@ -26,13 +26,21 @@ def is_system_database(database: str) -> bool:
 
 
 def includes(config: Config, database: str, table: str) -> bool:
-    """Whether a source table takes part.
+    """Whether a source table takes part."""
+    return not is_excluded(config, database, table) and is_in_scope(config, database, table)
+
+
+def is_excluded(config: Config, database: str, table: str) -> bool:
+    """Whether ``exclude`` leaves a source table out."""
+    return any(pattern.matches(database, table) for pattern in config.tables.exclude)
+
+
+def is_in_scope(config: Config, database: str, table: str) -> bool:
+    """Whether ``include`` covers a source table, excluded or not.
 
     A system database takes part only where an ``include`` pattern spells its name out: ``*.*`` never means
     the grant tables.
     """
-    if any(pattern.matches(database, table) for pattern in config.tables.exclude):
-        return False
     system = is_system_database(database)
     return any(
         pattern.matches(database, table) and (not system or pattern.database.literal == database)
@@ -48,6 +56,22 @@ def unmatched_includes(config: Config, tables: Iterable[tuple[str, str]]) -> lis
         if not waiting:
             break
     return waiting
+
+
+def unmatched_excludes(config: Config, tables: Iterable[tuple[str, str]]) -> list[TablePattern]:
+    """``exclude`` patterns that spell out one table, and none of the (database, table) names: misspelled, most likely.
+
+    One with a wildcard may fit nothing today (``app.tmp_*``).
+    """
+    names = set(tables)
+    return [
+        pattern
+        for pattern in config.tables.exclude
+        if (database := pattern.database.literal) is not None
+        and (table := pattern.table.literal) is not None
+        and (database, table) not in names
+        and not is_system_database(database)
+    ]
 
 
 def route(config: Config, shard: str, database: str, table: str) -> tuple[str, str]:

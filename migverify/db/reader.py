@@ -215,6 +215,10 @@ class Reader:
         """Return the number of rows of the table (under the configured condition)."""
         return int(self.attempt(lambda s: s.query(checksum.count_sql(self.sql)))[0][0] or 0)
 
+    def has_rows(self) -> bool:
+        """Whether the table has a row, under the configured condition or not; reads one at most."""
+        return bool(self.attempt(lambda s: s.query(self._probe)))
+
     def running(self) -> int | None:
         """Return how many statements run on the server; None where this user may not see it, or it gave no answer."""
         try:

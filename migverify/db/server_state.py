@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from migverify.db.session import Session
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
 from migverify.model import Flavor
 from migverify.sql.server import (
     BINLOG_STATUS,
+    CLUSTER,
     CONNECTIONS,
     DDL_COUNTERS,
+    EMBEDDED_CLUSTER,
+    IDENTITY,
     LOGS,
+    NODE,
     REPLICA,
     REPLICAS,
     TIDB_CONNECTIONS,
@@ -92,6 +97,49 @@ def first_known(session: Queries, statements: Sequence[str]) -> tuple[str, Named
 
 def _lowered(rows: list[dict[str, str | None]]) -> Named:
     return [{name.lower(): value or "" for name, value in row.items()} for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerIdentity:
+    """Which server answers: where it was reached, what it reports of itself, and its cluster if it is a TiDB.
+
+    An address decides only where nothing else is known: one server has several names, and behind one address of a proxy
+    are several servers. ``node`` and ``cluster`` are empty where they are not known.
+    """
+
+    address: tuple[str, int]
+    node: tuple[str, ...] = ()
+    cluster: str = ""
+
+    def is_same_server(self, other: ServerIdentity) -> bool:
+        """Whether both are one server, or SQL nodes of one TiDB cluster. A replica has an identity of its own."""
+        if self.cluster and other.cluster:
+            return self.cluster == other.cluster
+        if self.node and other.node:
+            return self.node == other.node
+        return self.address == other.address
+
+
+def server_identity(session: Session) -> ServerIdentity:
+    """Ask a server which one it is; what this user may not read of that is left out."""
+    endpoint = session.endpoint
+    cluster = _texts(session, CLUSTER) if session.flavor is Flavor.TIDB else ()
+    return ServerIdentity(
+        (endpoint.host, endpoint.port),
+        _texts(session, IDENTITY if session.flavor is Flavor.MYSQL else NODE),
+        # Every TiDB on embedded storage is cluster 1: there the node tells them apart.
+        "" if cluster in ((), (EMBEDDED_CLUSTER,)) else cluster[0],
+    )
+
+
+def _texts(session: Session, statement: str) -> tuple[str, ...]:
+    try:
+        rows = session.query(statement)
+    except RetryableReadError:
+        raise
+    except (PrivilegeError, ReadError):
+        return ()
+    return tuple(text or "" for text in rows[0]) if rows else ()
 
 
 def binlog_status(session: Queries) -> BinlogStatus | None:

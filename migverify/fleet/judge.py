@@ -103,10 +103,13 @@ def _whole(parts: tuple[PartState, ...], rules: ServiceRules, reasons: list[Serv
 
 def _ready(evidence: ServiceEvidence) -> str:
     proof = newest_proof(evidence)
-    if proof is None or proof.rests_on is None:
-        return "Every required part is proved."
-    read = whole_read_words(proof.rests_on, evidence.now)
-    return f"Every required part is proved; the proof read what the source wrote since, and rests on a {read}."
+    notes = []
+    if proof is not None and proof.rests_on is not None:
+        read = whole_read_words(proof.rests_on, evidence.now)
+        notes.append(f"the proof read what the source wrote since, and rests on a {read}")
+    if proof is not None and proof.left_out:
+        notes.append(f"the proof is of {proof.shown_tables}")
+    return f"{'; '.join(('Every required part is proved', *notes))}."
 
 
 def whole_read_words(read: WholeRead, now: float) -> str:
@@ -181,7 +184,7 @@ def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
     for run in proof.unrefuted:
         found.harm(f"tables differ in run {run}, and proof {proof.run} did not read them whole since", again)
     if not found.run:
-        found.figure, found.run, found.taken = f"MATCH, {proof.tables:,} tables", proof.run, proof.proved_at
+        found.figure, found.run, found.taken = f"MATCH, {proof.shown_tables}", proof.run, proof.proved_at
     since = f"migverify tables verify --since {proof.run}{evidence.options}"
     for text in _untimely(proof.proved_at, evidence, rules.proof_max_age, rules.skew):
         found.doubt(f"the last full proof does not count: {text}", since)

@@ -82,6 +82,8 @@ class VerifyEvidence:
         The oldest whole read of tables that it did not read whole itself (``--since``); None: it read all of them.
     unrefuted
         Earlier runs in which tables differ that it did not read whole since: a change on the target alone is not seen.
+    left_out
+        What it does not say though it is of all chosen tables: how many are compared in part, how many are excluded.
     """
 
     run: str
@@ -98,6 +100,12 @@ class VerifyEvidence:
     is_interrupted: bool = False
     rests_on: WholeRead | None = None
     unrefuted: tuple[str, ...] = ()
+    left_out: str = ""
+
+    @property
+    def shown_tables(self) -> str:
+        """How many tables it is of, and what it leaves out."""
+        return ", ".join(filter(None, (f"{self.tables:,} tables", self.left_out)))
 
     @property
     def read(self) -> int:

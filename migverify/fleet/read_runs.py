@@ -27,7 +27,16 @@ from migverify.recon.model import WATCH_FACT as RULES_WATCH
 from migverify.runbook.run.schema_now import fingerprint_of
 from migverify.store.results import ResultStore
 from migverify.tables.directions import both_directions
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, newer_differences, pair_addresses, planned_pairs
+from migverify.tables.run_facts import (
+    ALL_TABLES,
+    CHOSEN,
+    INTERRUPTED,
+    compared_with_itself,
+    newer_differences,
+    pair_addresses,
+    planned_pairs,
+    proof_scope,
+)
 from migverify.watch.ledger import ledger_folder
 
 _NEWER = 20
@@ -154,7 +163,7 @@ def _verification(reading: RunsReading, run: RunInfo) -> VerifyEvidence:
     return VerifyEvidence(
         run.run_id, run.verdict, run.started, run.finished, None if None in read else min(filter(None, read)),
         len(pairs), len(matched), mismatches, "", _why_partial(chain), tuple(one.run_id for one in chain[1:]),
-        INTERRUPTED in (run.facts.get("reasons") or ()),
+        INTERRUPTED in (run.facts.get("reasons") or ()), left_out=proof_scope(chain).words,
     )  # fmt: skip
 
 
@@ -164,6 +173,8 @@ def _why_strange(reading: RunsReading, run: RunInfo) -> str:
         return "it does not name all endpoints of this pair"
     if run.plan_hash != reading.runs.digest:
         return "it is of another configuration (tables, routes, overrides or sessions)"
+    if compared_with_itself(run, reading.load):
+        return "its source and target are the same server: tables were compared with themselves"
     return ""
 
 

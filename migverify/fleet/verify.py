@@ -235,7 +235,7 @@ class FleetVerifier:
         part = judge(evidence, rules_of(self._fleet, task.service)).part(FleetPart.PROOF)
         if code == ExitCode.MATCH and proof is not None and proof is newest and part.standing is ServiceStanding.READY:
             return VerifiedService(task.service.name, task.action, Verdict.MATCH, proof.run,
-                                   f"{proof.tables:,} tables", seconds)  # fmt: skip
+                                   proof.shown_tables, seconds)  # fmt: skip
         run = "" if newest is None else newest.run
         if code in (ExitCode.MATCH, ExitCode.MISMATCH) and newest is not None and newest.mismatches:
             tables = "table differs" if newest.mismatches == 1 else "tables differ"

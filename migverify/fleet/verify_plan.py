@@ -130,7 +130,8 @@ def needed_action(
         and not _needs_whole_read(evidence, proof, whole_read_max_age)
     ):
         age = age_text(evidence.now - (proof.proved_at or 0.0))
-        return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old"
+        left_out = f", of {proof.shown_tables}" if proof.left_out else ""
+        return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old{left_out}"
     stale = ""
     if newest is not None and newest.can_resume and not newest.partial:
         if is_young(newest.began):

@@ -150,6 +150,9 @@ class RunReportOutput(JudgedOutput):
     exit_code: Code
     seconds: SecondsOrUnknown
     tables: list[PairReportOutput]
+    not_covered: Annotated[
+        NotRequired[list[NotCovered]], Field(description="All tables that `tables.exclude` leaves out of the run.")
+    ]
     rules: NotRequired[list[RuleReportOutput]]
 
 

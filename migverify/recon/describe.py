@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from migverify.db.server_state import ServerIdentity, server_identity
 from migverify.db.session import ResultColumn, Session, open_session
 from migverify.errors import ConfigError, ReadError, TimeLimitError
 from migverify.model import ColumnDef, Endpoint, Flavor, IndexDef, Side
@@ -42,7 +43,7 @@ class Described:
 
     ``plain`` maps a column to the table's column that it is, where it is one. ``indexes`` are the table's, by its own
     names. ``rows`` and ``row_bytes`` (of one row) are estimates or -1, ``cut`` a column for ranges or None, ``packet``
-    the server's max_allowed_packet.
+    the server's max_allowed_packet. ``server`` is which server it is, None where nobody asked.
     """
 
     columns: tuple[ColumnDef, ...]
@@ -53,6 +54,7 @@ class Described:
     packet: int
     flavor: Flavor
     row_bytes: int = -1
+    server: ServerIdentity | None = None
 
 
 Describable: TypeAlias = TablePart | QueryPart
@@ -84,7 +86,7 @@ class Describer:
         if endpoint is None:
             raise ConfigError(f"there is no endpoint {part.endpoint}", hint=f"Known: {', '.join(self._endpoints)}.")
         with open_session(endpoint, self._secrets.get(endpoint.name), side=Side.SOURCE) as session:
-            made = describe(session, part, text, columns)
+            made = replace(describe(session, part, text, columns), server=server_identity(session))
         with self._lock:
             self._known[part, columns] = time.monotonic(), made
         return made

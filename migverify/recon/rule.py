@@ -26,7 +26,7 @@ from migverify.recon.model import (
 )
 from migverify.recon.parameters import WINDOW_PARAMETERS, RuleParameter
 from migverify.recon.relation import Pairing
-from migverify.recon.sides import RuleRefusal, open_side
+from migverify.recon.sides import RuleRefusal, open_side, refuse_same_table
 
 Problems: TypeAlias = Iterator[tuple[Steps, str, str]]
 """Where (below the rule or dataset), what, and what to do."""
@@ -221,6 +221,8 @@ def build(
         open_side(rules.datasets[name], refusal, describe, values, window if cut else None)
         for name, cut in zip(rule.datasets, rule.cut, strict=False)
     ]
+    if len(sides) > 1:
+        refuse_same_table(sides[0], sides[1], refusal)
     return rule.relations(RuleInputs(sides[0], sides[1] if len(sides) > 1 else None, refusal, rule.key, rule.money))
 
 

@@ -7,9 +7,10 @@ text that they share. Refusals name file, rule and line.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from migverify.db.server_state import ServerIdentity
 from migverify.errors import ConfigError, ReadError, UsageError
 from migverify.model import ColumnDef, Flavor, Lane
 from migverify.recon.describe import Describe, Described
@@ -168,6 +169,32 @@ def open_side(
             if dataset.time not in part.columns and not isinstance(part.part, ChangesPart):
                 raise refusal.unknown(dataset.time, side, side.names)
     return side
+
+
+def refuse_same_table(source: DatasetSide, target: DatasetSide, refusal: RuleRefusal) -> None:
+    """Refuse two datasets of two endpoints that are one table of one server: they are equal, and prove nothing.
+
+    Two datasets of one endpoint are another thing: the rule says there that it compares a table with itself.
+
+    Raises ConfigError: names file, line, rule and both datasets.
+    """
+    named: dict[tuple[str, str], list[tuple[TablePart, ServerIdentity]]] = {}
+    for part, server in _tables(target):
+        named.setdefault((part.database, part.table), []).append((part, server))
+    for part, server in _tables(source):
+        for other, its in named.get((part.database, part.table), ()):
+            if part.endpoint != other.endpoint and server.is_same_server(its):
+                raise refusal.error(
+                    f"datasets {source.dataset.name} and {target.dataset.name} are one table, {part.database}."
+                    f"{part.table}: {part.endpoint} and {other.endpoint} are the same server, and equal by nature",
+                    "Correct the url of one of them in migverify.yaml.",
+                )
+
+
+def _tables(side: DatasetSide) -> Iterator[tuple[TablePart, ServerIdentity]]:
+    for one in side.parts:
+        if isinstance(one.part, TablePart) and one.described is not None and one.described.server is not None:
+            yield one.part, one.described.server
 
 
 def _moment(moment: object) -> str:

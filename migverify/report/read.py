@@ -24,6 +24,7 @@ from migverify.report.run_facts import NOT_RECORDED, RunFacts, as_list, run_fact
 from migverify.report.tables import (
     KIND_WORDS,
     TablePairReport,
+    excluded_as_json,
     pair_as_json,
     pair_case,
     pair_metrics,
@@ -34,6 +35,7 @@ from migverify.report.tables import (
 )
 from migverify.report.tables_view import table_sections
 from migverify.store.results import ResultStore
+from migverify.tables.run_facts import ProofScope, proof_scope
 
 COUNTED = "--level counts"
 _UNFINISHED = "This run proves nothing about what it did not finish: treat it as not verified."
@@ -109,21 +111,23 @@ def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions)
     hashes = ", ".join(sorted({table.result.hash_name for table in tables if table.result.hash_name}))
     numbers = ", ".join(f"{n:,} {verdict}" for verdict, n in counts.items() if n) or "none"
     with_tables = bool(tables) or not rules
+    scope = proof_scope([info]) if with_tables else ProofScope()
     return Report(
         run.run_id, f"run {run.run_id}", run.verdict, _sentence(info, run.verdict, with_tables=with_tables),
-        f"({amount(len(every), noun)}: {', '.join(filter(None, (numbers, warned(rules))))})",
-        tone=tone_of(run.verdict), covered=_covered(info, tables, rules), reasons=run.reasons, started=run.started,
-        seconds=run.seconds,
+        f"({amount(len(every), noun)}: {', '.join(filter(None, (numbers, warned(rules), scope.words)))})",
+        tone=tone_of(run.verdict), covered=_covered(info, tables, rules, scope), reasons=run.reasons,
+        started=run.started, seconds=run.seconds,
         tiles=_tiles(run, tables, rules, noun, counts),
-        cards=run.cards(*([Fact("hash", hashes or NOT_RECORDED)] if with_tables else [])),
+        cards=run.cards(*([Fact("hash", hashes or NOT_RECORDED)] if with_tables else []), *_left_out(scope)),
         sections=(*([rule_section(rules, options)] if rules else []),
-                  *(table_sections(tables, timeline, options) if with_tables else ()), run.section()),
+                  *(table_sections(tables, timeline, options, scope.excluded) if with_tables else ()), run.section()),
         cases=(*map(pair_case, tables), *map(rule_case, rules)),
         metrics=(*run.metrics({"hash": hashes}), _counted(noun, counts),
                  *(pair_metrics(tables) if with_tables else ()), *rule_metrics(rules)),
         document={
             "run_id": run.run_id, "verdict": str(run.verdict), "exit_code": int(run.exit_code),
             "seconds": rounded(run.seconds), "tables": [pair_as_json(table) for table in tables],
+            **({"not_covered": excluded_as_json(scope.excluded)} if scope.excluded else {}),
             **({"rules": [rule_as_json(rule) for rule in rules]} if rules else {}),
             **({"quick": plain(info.facts.get("quick"))} if info.kind is StoredKind.QUICK else {}),
         },
@@ -175,7 +179,17 @@ def _counted(noun: str, counts: dict[Verdict, int]) -> Metric:
     return Metric("migverify_run_tables", "Table pairs by verdict.", samples)
 
 
-def _covered(info: RunInfo, tables: Sequence[TablePairReport], rules: Sequence[RuleReport]) -> str:
+def _left_out(scope: ProofScope) -> Iterator[Fact]:
+    if scope.in_part:
+        pairs = f"{scope.in_part:,} of {amount(scope.tables, 'table pair')}"
+        yield Fact("compared in part", f"{pairs} ({', '.join(scope.why)})")
+    if scope.excluded:
+        yield Fact("excluded", f"{amount(len(scope.excluded), 'table')} (tables.exclude)")
+
+
+def _covered(
+    info: RunInfo, tables: Sequence[TablePairReport], rules: Sequence[RuleReport], scope: ProofScope
+) -> str:  # fmt: skip
     parts = []
     if rules:
         parts.append(f"{amount(len(rules), 'rule')}; the table says how many rows each of them read.")
@@ -189,6 +203,7 @@ def _covered(info: RunInfo, tables: Sequence[TablePairReport], rules: Sequence[R
             f"{cover.rows_source:,} rows read from the source, {cover.rows_target:,} from the target, in"
             f" {amount(cover.chunks, 'chunk')}."
             + (f" Not covered: {amount(len(items), 'item')} in {amount(gaps, 'table pair')}." if items else "")
+            + (f" Excluded: {amount(len(scope.excluded), 'table')}." if scope.excluded else "")
         )
     return f"Covered: {' '.join(parts)}"
 

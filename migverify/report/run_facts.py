@@ -1,8 +1,8 @@
 """What is the same in the report of every kind of run: verdict, reasons, facts of the run and of its endpoints.
 
 Facts of a run that are shown in a place of their own: ``engine``, ``seconds``, ``reasons`` (a list of texts:
-why the run as a whole has its verdict) and ``endpoints``, a mapping from endpoint name to its facts
-(``flavor``, ``version``, ``position`` ...). All others are listed as they are.
+why the run as a whole has its verdict), ``excluded`` (among what is not covered) and ``endpoints``, a mapping from
+endpoint name to its facts (``flavor``, ``version``, ``position`` ...). All others are listed as they are.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from migverify.report.figures import seconds as seconds_text
 from migverify.report.figures import utc
 from migverify.report.model import Audience, Fact, FactList, Section
 from migverify.secrets import hide_logins
+from migverify.tables.run_facts import EXCLUDED
 
 _TIME_NAME = re.compile(r"(^|[ ._])(at|time|taken|since|until|started|finished)$")
 _FIRST_TIME, _LAST_TIME = 1e9, 1e10
 _SECRET_NAME = re.compile(r"^(.*[._-])?(password|passwd|pwd|secret|token)$", re.IGNORECASE)
 _LONG_FACTS = frozenset({"session", "max_allowed_packet", "connections", "clock", "layout", "identity", "server"})
-_SHOWN_APART = frozenset({"engine", "seconds", "reasons", "endpoints"})
+_SHOWN_APART = frozenset({"engine", "seconds", "reasons", "endpoints", EXCLUDED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from migverify.report.marks import Clip, clip_pair, visible
 from migverify.report.model import URGENCY, Compared, FindingEntry, JUnitCase, ReportOptions
 from migverify.report.run_facts import as_list, redact, verdict_samples
 from migverify.store.results import ResultStore
+from migverify.tables.run_facts import EXCLUDED_REASON
 
 _PAGE = 50
 _STATE_ORDER = ((LiveState.DIVERGED,), (LiveState.HOT, LiveState.UNCONFIRMED), (LiveState.CONVERGED,))
@@ -249,6 +250,11 @@ def pair_as_json(table: TablePairReport) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def excluded_as_json(excluded: Sequence[str]) -> list[dict[str, str]]:
+    """Return all tables that a run leaves out, as what is not covered."""
+    return [{"what": f"table {name}", "reason": EXCLUDED_REASON} for name in excluded]
+
+
 def rounded(value: float | None) -> float | None:
     """Return seconds in milliseconds' precision; None where they are not known or not finite."""
     return None if value is None or not math.isfinite(value) else round(value, 3)
@@ -273,13 +279,15 @@ def plain(value: object) -> Any:
 def pair_case(table: TablePairReport) -> JUnitCase:
     """Return the test case of a table pair."""
     result = table.result
+    gaps = tuple(f"not covered: {item.what}: {item.reason}" for item in result.not_covered)
     lines = [
         *result.reasons,
         *(f"rows {words}: {n}" for kind, words in KIND_WORDS.items() if (n := getattr(result, kind.value))),
         *(f"schema, {line}" for line in schema_lines([("", item) for item in result.schema])),
-        *(f"not covered: {item.what}: {item.reason}" for item in result.not_covered),
+        *gaps,
     ]
-    return JUnitCase(result.source.partition(".")[0], table.title, result.verdict, tuple(lines), result.seconds)
+    notes = gaps if result.verdict is Verdict.MATCH else ()  # the others have them among their lines
+    return JUnitCase(result.source.partition(".")[0], table.title, result.verdict, tuple(lines), result.seconds, notes)
 
 
 def pair_metrics(tables: Sequence[TablePairReport]) -> Iterator[Metric]:

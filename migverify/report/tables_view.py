@@ -31,6 +31,7 @@ from migverify.report.model import (
     tone_of,
 )
 from migverify.report.tables import KIND_WORDS, TablePairReport, schema_lines, urgency
+from migverify.tables.run_facts import EXCLUDED_REASON
 
 _BARS = 20
 _BLIND_COLUMNS = re.compile(r"(?P<kind>.+) \((?P<columns>[^()]+)\)")
@@ -43,9 +44,9 @@ _COLUMNS = (
 
 
 def table_sections(
-    tables: Sequence[TablePairReport], timeline: ChunkTimeline, options: ReportOptions
+    tables: Sequence[TablePairReport], timeline: ChunkTimeline, options: ReportOptions, excluded: Sequence[str] = ()
 ) -> Iterator[Section]:
-    """Yield the sections, the overview first."""
+    """Yield the sections, the overview first; ``excluded`` are the tables that the run leaves out."""
     detailed = sorted((table for table in tables if table.detailed), key=lambda table: urgency(table.result))
     links = {table.result.pair: f"t{number}" for number, table in enumerate(detailed, 1)}
     ordered = sorted(tables, key=lambda t: (URGENCY.index(t.result.verdict), t.result.source, t.result.pair))
@@ -53,7 +54,7 @@ def table_sections(
     yield Section("Tables", (overview if tables else Lines(("No table results are stored.",)),), id="tables")
     details = [_detail(table, links[table.result.pair], options) for table in detailed]
     yield Section("Details", (*_left_out(tables, options), *details), id="details")
-    yield Section("Coverage", tuple(_coverage(tables)), id="coverage")
+    yield Section("Coverage", tuple(_coverage(tables, excluded)), id="coverage")
     yield Section("Blind spots", tuple(_blind_spots(tables)), id="blind")
     yield Section("Definitions that differ", tuple(_schema(tables)), id="schema")
     yield Section("Charts", tuple(_charts(tables, timeline)), id="charts", shown=Audience.PAGE)
@@ -180,7 +181,7 @@ def _chunks(title: str, chunks: Sequence[ChunkResult], total: int) -> Table:
     return Table(columns, tuple(rows), title if rows else "", total=total if rows else 0, named=0, shown=shown)
 
 
-def _coverage(tables: Sequence[TablePairReport]) -> Iterator[Block]:
+def _coverage(tables: Sequence[TablePairReport], excluded: Sequence[str]) -> Iterator[Block]:
     cover = ReadCoverage.total(table.coverage for table in tables)
     yield FactList((
         Fact("chunks", f"{amount(cover.chunks, 'chunk')} ({_states(cover) if cover.chunks else 'none stored'})"),
@@ -193,6 +194,10 @@ def _coverage(tables: Sequence[TablePairReport]) -> Iterator[Block]:
         for item in table.result.not_covered:
             groups.setdefault(item, []).append(table.result.source)
     lines = [f"{item.what}: {item.reason}: {_named(names)}" for item, names in groups.items()]
+    lines += [f"table {name}: {EXCLUDED_REASON}" for name in excluded[:_BARS]]
+    if len(excluded) > _BARS:
+        more = amount(len(excluded) - _BARS, "more table")
+        lines.append(f"{more}: {EXCLUDED_REASON}; the JSON report names all {len(excluded):,}")
     yield Lines(tuple(lines) or ("nothing is recorded as not covered",), "not covered")
 
 

@@ -103,17 +103,13 @@ def perform(task: Task, pool: SessionPool) -> TaskOutcome:
         a read was of another table than the one before it; nothing of the task counts.
     """
     pair = task.pair
-    if task.kind in ("count", "sums"):
+    if task.kind in ("count", "any", "sums"):
         if not pair.readable:
             raise ReadError(f"{pair.id}: the table is on one side only, there is nothing to read")
         side = Reader(pair.sides[task.side], pool, task.rules)
         started = time.monotonic()
         try:
-            outcome = (
-                TaskOutcome("count", pair.id, count=side.count())
-                if task.kind == "count"
-                else TaskOutcome("sums", pair.id, sums=tuple(side.bucket_sums(task.buckets)))
-            )
+            outcome = _with_one(side, task)
             stamps = tuple(side.stamp if n == task.side else "" for n in range(len(pair.sides)))
             return replace(outcome, stamps=stamps, seconds=time.monotonic() - started)
         finally:
@@ -127,6 +123,14 @@ def perform(task: Task, pool: SessionPool) -> TaskOutcome:
         return replace(outcome, stamps=tuple(side.stamp for side in reader.readers))
     finally:
         reader.close()
+
+
+def _with_one(side: Reader, task: Task) -> TaskOutcome:
+    if task.kind == "count":
+        return TaskOutcome("count", task.pair.id, count=side.count())
+    if task.kind == "any":
+        return TaskOutcome("any", task.pair.id, count=int(side.has_rows()))
+    return TaskOutcome("sums", task.pair.id, sums=tuple(side.bucket_sums(task.buckets)))
 
 
 def _with_both(reader: PairReader, task: Task) -> TaskOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from migverify.model import (
@@ -41,6 +41,8 @@ class ChunkTotals:
     count_target: int | None = None
     shared_keys: int = 0
     first_shared: str = ""
+    behind_condition: list[str] = field(default_factory=list)
+    """Endpoints whose table has rows of which the configured condition leaves none."""
 
     @property
     def shared(self) -> list[str]:
@@ -243,6 +245,11 @@ def _unread(
         gaps.append(f"{hot:,} rows kept changing while they were read (hot)")
     if waiting := in_state(diffs, LiveState.UNCONFIRMED):
         gaps.append(f"{waiting:,} rows differed once and were not read again")
+    if tally.behind_condition:
+        rows = f"about {pair.rows:,} rows" if pair.rows else "the rows there are"
+        answered = (side.endpoint.name for side in pair.sides if side.endpoint.name in tally.behind_condition)
+        names = " and ".join(answered)
+        gaps.append(f"the condition of overrides.where leaves none of {rows} on {names}: nothing was compared")
     if pair.part is not None and (pair.part.read.share or pair.part.refused):
         return gaps  # the ranges of a sample add up to no table
     if tally.count_source is None or tally.count_target is None:

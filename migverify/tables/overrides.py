@@ -1,11 +1,11 @@
-"""Whether the tables are there that ``overrides`` speaks of: what was misspelled would silently not be in force."""
+"""Whether the tables are there that ``overrides`` and ``exclude`` name: what is misspelled would do nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from migverify.config import Config, override_for
+from migverify.config import Config, TablePattern, override_for
 from migverify.config.problems import FileProblem, problem_at, read_document, refuse
 from migverify.errors import ConfigError
 from migverify.model import TableDef
@@ -15,11 +15,29 @@ if TYPE_CHECKING:
     from migverify.config.tables import OverrideRule
     from migverify.config.yaml_text import Steps
 
-__all__ = ["refuse_unfit_overrides"]
+__all__ = ["refuse_unfit_excludes", "refuse_unfit_overrides"]
 
 _SHOWN = 20
 _Problem = tuple["Steps", str, str]
 """Where in the file, what is wrong, and a hint."""
+
+
+def refuse_unfit_excludes(config: Config, unfit: Collection[TablePattern]) -> None:
+    """Refuse patterns of ``tables.exclude`` that spell out a table which is on no side.
+
+    Raises
+    ------
+    ConfigError
+        names file and line.
+    """
+    hint = "Names are database.table as on the source, also in case; correct the pattern or remove the entry."
+    problems: list[_Problem] = [
+        (("tables", "exclude", number), f"tables.exclude: there is no table {pattern.text}", hint)
+        for number, pattern in enumerate(config.tables.exclude)
+        if pattern in unfit
+    ]
+    if problems:
+        _refuse_at(config, problems)
 
 
 def refuse_unfit_overrides(config: Config, found: Sequence[FoundPair], known: Iterable[tuple[str, str]]) -> None:

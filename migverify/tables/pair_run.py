@@ -59,6 +59,7 @@ class PairRun:
         self.stopped = False
         self._replaced = False
         self._counting = False
+        self._asked_behind_condition = False
         self._open_chunk = False
         self._rules = rules
         self._store = store
@@ -202,6 +203,9 @@ class PairRun:
     def _take(self, task: Task, outcome: TaskOutcome) -> None:
         if outcome.kind == "count":
             self._take_count(task, outcome.count)
+        elif outcome.kind == "any":
+            if outcome.count:
+                self.tally.behind_condition.append(self.pair.sides[task.side].endpoint.name)
         elif outcome.kind == "edges":
             self._add_spans(self._even_marks(outcome.keys, task.parts))
         elif outcome.kind == "marks":
@@ -335,6 +339,7 @@ class PairRun:
         if self._replaced:
             return True
         self._count_if_due()
+        self._look_behind_condition()
         return not self.ready and not self._confirm_more()
 
     def _count_if_due(self) -> None:
@@ -346,6 +351,16 @@ class PairRun:
             self._counting = True
         else:
             self._count()
+
+    def _look_behind_condition(self) -> None:
+        """Ask whether a table has rows of which its configured condition left none to read: then nothing is proved."""
+        pair, read = self.pair, self.tally.rows_source + self.tally.rows_target
+        if not pair.filtered or read or self._asked_behind_condition or self.stopped:
+            return
+        if pair.immutable_in or pair.part is not None:
+            return  # what an interval, or rows declared immutable, leave of a table may rightly be nothing
+        self._asked_behind_condition = True
+        self.ready.extend(self._task("any", side=n) for n, side in enumerate(pair.sides) if side.sql.where)
 
     def _confirm_meanwhile(self) -> None:
         """Have a few rows read again while spans are still read: their delay is over, and nobody waits for it.

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from migverify.db.server_state import server_identity
 from migverify.db.session import Session
-from migverify.errors import PrivilegeError, ReadError, RetryableReadError
+from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
 from migverify.model import SchemaClass, SchemaDifference, TableDef
 from migverify.sql.catalog import access_sql
 from migverify.tables.schema import compare_tables
@@ -177,6 +179,39 @@ def _show(name: Name) -> str:
     return ".".join(name)
 
 
+def refuse_same_tables(path: Path, found: Iterable[FoundPair], sources: Sequence[Session], target: Session) -> None:
+    """Refuse to compare a table with itself: it is equal whatever the migration did.
+
+    Two databases of one server may be compared, and a source with a replica of it.
+
+    Raises
+    ------
+    ConfigError
+        a source and the target are the same server, and a pair has one table of it on both sides.
+    """
+    identity = server_identity(target)
+    same = {s.endpoint.name: s.endpoint for s in sources if server_identity(s).is_same_server(identity)}
+    tables = {
+        table.ref: same[table.ref.endpoint]
+        for pair in (found if same else ())
+        for table in pair.sources
+        if table.ref.endpoint in same and pair.target is not None and _name(table) == _name(pair.target)
+    }
+    if tables:
+        first, source = next(iter(tables.items()))
+        more = f" and {len(tables) - 1:,} more" if len(tables) > 1 else ""
+        to = target.endpoint
+        raise ConfigError(
+            f"{path}: {source.name} ({source.host}:{source.port}) and target ({to.host}:{to.port}) are the same server,"
+            f" and {first}{more} would be compared with itself: that is equal, and proves nothing",
+            hint="Correct target.url. To compare two databases of one server, add `routes` that lead to the other one.",
+        )
+
+
+def _name(table: TableDef) -> Name:
+    return table.ref.database, table.ref.table
+
+
 def refuse_hidden(found: Iterable[FoundPair], sources: Sequence[Session], target: Session) -> None:
     """Ask for every table that only one side shows.
 
@@ -189,13 +224,14 @@ def refuse_hidden(found: Iterable[FoundPair], sources: Sequence[Session], target
     """
     for pair in found:
         if pair.target is None:
-            _ask(target, *pair.name)
+            ask_table(target, *pair.name)
         elif not pair.sources:
             for session in sources:
-                _ask(session, pair.target.ref.database, pair.target.ref.table)
+                ask_table(session, pair.target.ref.database, pair.target.ref.table)
 
 
-def _ask(session: Session, database: str, table: str) -> None:
+def ask_table(session: Session, database: str, table: str) -> None:
+    """Ask for a table by name. Raises PrivilegeError where the user may not read it, whether or not it is there."""
     try:
         session.query(access_sql(database, table))
     except (PrivilegeError, RetryableReadError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from migverify.codec import encode
@@ -38,6 +38,8 @@ from migverify.tables.quick import Level, QuickRead
 from migverify.tables.schema import compare_tables
 from migverify.tables.tasks import PairPlan, ReadColumn
 
+WHERE, KEY_ONLY = "where", "only the key"
+"""Why a table is compared in part: by a condition, or because every column outside of a key is ignored."""
 UNSPREAD_ROWS = 100_000
 """Tables estimated smaller than this are walked in one go: finding marks would cost more than it gains."""
 
@@ -89,6 +91,7 @@ def plan_pair(
     shards, missing, unproved = _join_shards(sources, target, override)
     keys = choose_keys(model, target, shards[0], override)
     conditions = (*(override.where.source or "" for _ in sources), override.where.target or "")
+    in_part, filtered = compared_in_part(sources, target, override), any(conditions)
     part = None
     if read is not None and shards[0]:
         planned = plan_part(read, (*sources, target), shards, keys.identity, keys.range, conditions)
@@ -116,12 +119,48 @@ def plan_pair(
         rows=rows,
         bytes=max(sum(s.bytes for s in sources), target.bytes),
         schema=tuple(dict.fromkeys(schema)),
-        not_covered=tuple(dict.fromkeys((*missing, *unproved))),
+        not_covered=tuple(dict.fromkeys((*missing, *unproved, *_left_out(override, in_part)))),
         unproved=unproved,
-        blind_spots=_blind_spots(columns),
+        blind_spots=(*_blind_spots(columns), *(_UNSEEN[why] for why in in_part)),
         immutable=_immutable(override, columns),
         part=part,
+        filtered=filtered,
     )  # fmt: skip
+
+
+_UNSEEN = {
+    WHERE: "rows for which the condition of overrides.where is not true",
+    KEY_ONLY: "values outside of the key, all of which are ignored by configuration",
+}
+
+
+def compared_in_part(sources: Sequence[TableDef], target: TableDef | None, override: TableOverride) -> tuple[str, ...]:
+    """Return why the configuration has a table compared in part, of ``WHERE`` and ``KEY_ONLY``; empty: it does not.
+
+    It takes the definitions alone, so that every table of a run can be asked before any is planned.
+    """
+    if not sources or target is None:
+        return ()
+    why = [WHERE] if override.where.source or override.where.target else []
+    ignored = {name.casefold() for name in override.ignore}
+    names = {column.name.casefold() for column in sources[0].columns}
+    left = names - ignored
+    keys = [override.key] if override.key else [index.columns for index in sources[0].indexes if index.unique]
+    if left and left < names and any(left <= {(name or "").casefold() for name in key} for key in keys):
+        why.append(KEY_ONLY)
+    return tuple(why)
+
+
+def _left_out(override: TableOverride, in_part: Sequence[str]) -> Iterator[NotCovered]:
+    """Yield the rows and values that the configuration leaves out of a table that both sides have."""
+    source, target = override.where.source, override.where.target
+    sides = [("rows", source)] if source == target else [("rows of the source", source), ("rows of the target", target)]
+    for rows, condition in sides:
+        if condition:
+            shown = " ".join(condition.split())
+            yield NotCovered(f"{rows} for which ({shown}) is not true", "left out by configuration (overrides.where)")
+    if KEY_ONLY in in_part:
+        yield NotCovered("all values outside of the key", "ignored by configuration: only the key is compared")
 
 
 def _one_sided(sources: Sequence[TableDef], target: TableDef | None, hash_name: str, reason: str) -> PairPlan:

@@ -37,11 +37,13 @@ from migverify.sql.fingerprint import digest, layout_fingerprint
 from migverify.sql.grants import check_grants
 from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, read_identities
 from migverify.sql.server import CLOCK, PACKET
+from migverify.tables.excluded import ExcludedTables
 from migverify.tables.hidden import matched, open_ended, partly_seen
 from migverify.tables.overrides import refuse_unfit_overrides
-from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
-from migverify.tables.plan import plan_pair
+from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden, refuse_same_tables
+from migverify.tables.plan import compared_in_part, plan_pair
 from migverify.tables.quick import QuickRead
+from migverify.tables.run_facts import IN_PART
 from migverify.tables.tasks import PairPlan, Rules, Secrets
 
 NO_BINARY_LOG = "no binary log"
@@ -60,7 +62,8 @@ class PreparedTables:
     ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the plan keeps them, so
     that a later run can tell which results a change of a table made stale. ``identities`` say by the same names which
     table each was, read before its definition. ``chosen`` are the patterns of ``--tables``, empty for all tables.
-    ``parts`` plans the pairs as a quick answer reads them.
+    ``parts`` plans the pairs as a quick answer reads them. ``excluded`` are the tables that ``tables.exclude`` leaves
+    out; ``in_part`` says by pair id why a table is compared in part.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -75,13 +78,16 @@ class PreparedTables:
     identities: Mapping[str, Mapping[str, TableIdentity]] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    in_part: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: Callable[[QuickRead], Iterator[PairPlan]] = lambda _: iter(())
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
         pairs = [
             {"id": i, "source": s, "target": t, **({"layouts": self.layouts[i]} if i in self.layouts else {}),
-             "identities": encode(self.identities.get(i, {}))}
+             "identities": encode(self.identities.get(i, {})),
+             **({IN_PART: list(self.in_part[i])} if i in self.in_part else {})}
             for i, s, t in self.names
         ]  # fmt: skip
         return {"pairs": pairs, "hash": self.hash, "comparison_digest": self.digest}
@@ -142,15 +148,19 @@ def _prepare_once(
     sessions: list[Session] = []
     open_patterns = open_ended(patterns or config.tables.include) if open_ended(config.tables.include) else []
     hidden: list[str] = []
+    excluded = ExcludedTables(config, chosen)
     try:
         for endpoint in config.sources:
             session = open_session(endpoint, secrets.get(endpoint.name))
             sessions.append(session)
             facts[endpoint.name] = endpoint_facts(session)
-            names = read_names(session, lambda d, t: includes(config, d, t))
-            known += names.tables
-            skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in names.skipped]
-            tables = [n for n in names.tables if chosen is None or chosen(*n)]
+            names = read_names(session, excluded.lists)
+            included = excluded.note(names.tables)
+            known += included
+            excluded.note_others((s.database, s.name) for s in names.skipped)
+            views = [s for s in names.skipped if includes(config, s.database, s.name)]
+            skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in views]
+            tables = [n for n in included if chosen is None or chosen(*n)]
             hidden += _hidden(session, {database for database, _ in matched(open_patterns, tables)})
             identities[endpoint.name] = read_identities(session, tables)
             sources[endpoint.name] = list(read_tables(session, endpoint.name, tables))
@@ -165,6 +175,7 @@ def _prepare_once(
             for endpoint, defs in sources.items()
             for name in matched(open_patterns, [(one.ref.database, one.ref.table) for one in defs])
         })  # fmt: skip
+        excluded.note_target(tables, sources)
         identities[config.target.name] = read_identities(session, tables)
         target = read_tables(session, config.target.name, tables)
         found = list(
@@ -176,15 +187,20 @@ def _prepare_once(
                 ignored=lambda database, table: override_for(config, database, table).ignore,
             )
         )
+        refuse_same_tables(config.path, found, sessions[:-1], session)
         refuse_hidden(found, sessions[:-1], session)
         hash_name = choose_hash(config.hash, sessions)
+        if chosen is None or patterns:  # a watch plans a table anew, though an excluded one was dropped meanwhile
+            excluded.refuse_misspelled(sessions)
     finally:
         for session in sessions:
             session.close()
     _refuse_empty(config, found, known)
     refuse_unfit_overrides(config, found, known)
     prepared = _prepared(config, found, hash_name, facts, tuple(skipped), read_at, identities)
-    return replace(prepared, hidden=tuple(hidden), chosen=tuple(pattern.text for pattern in patterns))
+    return replace(
+        prepared, hidden=tuple(hidden), chosen=tuple(pattern.text for pattern in patterns), excluded=excluded.names
+    )
 
 
 def _hidden(session: Session, databases: Set[str]) -> Iterator[str]:
@@ -245,11 +261,16 @@ def _prepared(
             spots = (f"{CREATED_LIMIT} ({', '.join(limited)})",) if limited else ()
             yield replace(planned, blind_spots=(*planned.blind_spots, *spots))
 
-    names, layouts, known = [], {}, {}
+    names, layouts, known, in_part = [], {}, {}, {}
     for pair in found:
         target = str(pair.target.ref) if pair.target is not None else ""
         first = str(pair.sources[0].ref) if pair.sources else target
         pair_id = target if len(pair.sources) > 1 and target else first
+        if pair.sources:
+            table = pair.sources[0].ref
+            override = override_for(config, table.database, table.table)
+            if why := compared_in_part(pair.sources, pair.target, override):
+                in_part[pair_id] = why
         names.append((pair_id, ", ".join(str(t.ref) for t in pair.sources), target))
         tables = [table for table in (*pair.sources, pair.target) if table is not None]
         layouts[pair_id] = {f"{t.ref.endpoint}/{t.ref}": layout_fingerprint(t) for t in tables}
@@ -261,7 +282,7 @@ def _prepared(
     rows = sum(sum(t.rows for t in p.sources) for p in found)
     return PreparedTables(
         tuple(names), rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known,
-        parts=pairs,
+        in_part=in_part, parts=pairs,
     )  # fmt: skip
 
 

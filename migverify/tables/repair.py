@@ -18,6 +18,7 @@ from typing import Any
 from migverify import __version__
 from migverify.config import Config
 from migverify.db.pool import SessionPool
+from migverify.db.server_state import ServerIdentity, server_identity
 from migverify.db.session import open_session
 from migverify.errors import MigverifyError, PlanError, ReadError, RepairError
 from migverify.model import (
@@ -31,7 +32,6 @@ from migverify.model import (
 )
 from migverify.secrets import scrub
 from migverify.sql.repair import session_sql
-from migverify.sql.server import IDENTITY
 from migverify.store.results import ResultStore
 from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
@@ -51,7 +51,7 @@ from migverify.tables.repair_files import (
     write_manifest,
 )
 from migverify.tables.repair_rows import Written, diverged, plan_repair, why_no_delete, write_statements
-from migverify.tables.run_facts import planned_pairs
+from migverify.tables.run_facts import EXCLUDED, planned_pairs
 from migverify.tables.tasks import PairPlan, Secrets, read_now
 
 Say = Callable[[str], None]
@@ -181,13 +181,15 @@ def refuse_run(info: RunInfo, prepared: PreparedTables) -> None:
 
 
 def _refuse_same_server(config: Config, secrets: Secrets) -> None:
-    def identity(endpoint: Endpoint) -> tuple[str | None, ...]:
+    def identity(endpoint: Endpoint) -> ServerIdentity:
         with open_session(endpoint, secrets.get(endpoint.name)) as session:
-            return session.query(IDENTITY)[0]
+            return server_identity(session)
 
     target = config.target
+    target_identity = identity(target)
     for source in config.sources:
-        if (source.host, source.port) == (target.host, target.port) or identity(source) == identity(target):
+        is_same_address = (source.host, source.port) == (target.host, target.port)  # a proxy may choose anew
+        if is_same_address or identity(source).is_same_server(target_identity):
             raise RepairError(
                 f"the target ({target.host}:{target.port}) is the server of {source.name}",
                 hint="A source is never written: give the target a server of its own.",
@@ -337,7 +339,8 @@ def _apply(
     ids = {table.pair.id for table in repair.tables}
     stored["pairs"] = [entry for entry in stored["pairs"] if entry["id"] in ids]
     facts = {"engine": "local", "slots": 1, "migverify": __version__, "endpoints": prepared.facts,
-             "repairs": repair.of, "skipped": []}  # fmt: skip
+             "repairs": repair.of, "skipped": [],
+             **({EXCLUDED: list(prepared.excluded)} if prepared.excluded else {})}  # fmt: skip
     command = f"migverify tables repair {repair.of} --out {repair.folder} --apply"
     run_id = repair.run_id = store.start_run(command, prepared.digest, stored, facts, kind=StoredKind.TABLES)
     say(f"run {run_id} (repairs {repair.of})")

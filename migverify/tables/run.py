@@ -39,7 +39,7 @@ from migverify.tables.recheck import (
     refuse_other,
     run_to_resume,
 )
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, READ_WHOLE, planned_pairs
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, EXCLUDED, INTERRUPTED, READ_WHOLE, planned_pairs
 from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
 from migverify.tables.trace import run_trace
 from migverify.tables.verify import Controls, VerifyProgress, is_concluded, verify_tables
@@ -191,6 +191,7 @@ def _open_run(
         "engine": engine.name, "slots": engine.slots, "migverify": __version__, "python": platform.python_version(),
         "endpoints": prepared.facts, "skipped": list(prepared.skipped),
         CHOSEN: ", ".join(prepared.chosen) or ALL_TABLES,
+        **({EXCLUDED: list(prepared.excluded)} if prepared.excluded else {}),
     }  # fmt: skip
     if request.since is not None:
         earlier = proof_run(store, request.since, prepared.digest)

@@ -5,7 +5,8 @@ Nothing here reads a table or a changefeed, so that who shows runs need not load
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from migverify.changes.model import Position
@@ -21,6 +22,11 @@ CHOSEN, ALL_TABLES = "tables chosen", "all"
 """The fact of a run that says which tables ``--tables`` chose, and its value without that option."""
 READ_WHOLE = "read whole"
 """The fact of a run that says by pair why it is read whole, although an earlier run read it."""
+EXCLUDED = "excluded"
+"""The fact of a run that lists the tables which ``tables.exclude`` leaves out."""
+EXCLUDED_REASON = "excluded by configuration (tables.exclude)"
+IN_PART = "in part"
+"""Why a pair is compared in part, in what a run keeps of it in its plan; absent for a pair that is compared whole."""
 BEGAN = "began"
 """Fact of a watch that has ended: by endpoint, the place of its changes when the watch's last process began."""
 THROUGH = "through"
@@ -32,6 +38,41 @@ HAND_OVER = "hand-over"
 def planned_pairs(run: RunInfo) -> dict[str, Mapping[str, Any]]:
     """Return what a run keeps of the pairs of its plan, by their ids."""
     return {str(entry["id"]): entry for entry in run.plan.get("pairs", [])}
+
+
+@dataclass(frozen=True, slots=True)
+class ProofScope:
+    """How much of the migration a run compares, by its plan.
+
+    ``in_part`` is how many of its ``tables`` the configuration has compared in part, and ``why`` all its reasons.
+    ``excluded`` are the tables that it leaves out.
+    """
+
+    tables: int = 0
+    in_part: int = 0
+    why: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What a MATCH of the run does not say, for a line of text; empty: it is of all rows of all tables."""
+        part = f"{self.in_part:,} of them in part ({', '.join(self.why)})" if self.in_part else ""
+        return ", ".join(filter(None, (part, f"{len(self.excluded):,} excluded" if self.excluded else "")))
+
+
+def proof_scope(runs: Sequence[RunInfo]) -> ProofScope:
+    """Return the scope of a run and of those whose results it takes over; all with their plans, the newest first."""
+    reasons: dict[str, tuple[str, ...]] = {}
+    for run in runs:
+        for entry in run.plan.get("pairs", []):
+            if isinstance(entry, Mapping) and "id" in entry:  # a damaged plan is shown too
+                reasons.setdefault(str(entry["id"]), tuple(map(str, entry.get(IN_PART) or ())))
+    partial = [why for why in reasons.values() if why]
+    excluded = runs[0].facts.get(EXCLUDED) if runs else None
+    return ProofScope(
+        len(reasons), len(partial), tuple(sorted({one for why in partial for one in why})),
+        tuple(map(str, excluded)) if isinstance(excluded, list | tuple) else (),
+    )  # fmt: skip
 
 
 def pair_addresses(config: Config) -> dict[str, str]:
@@ -61,6 +102,29 @@ def _address(facts: Any) -> str:
 def compared_address(address: str) -> str:
     """Return ``host:port`` as it is compared with another one: names of hosts have no case."""
     return address.lower()
+
+
+def compared_with_itself(run: RunInfo, load: Callable[[str], RunInfo]) -> bool:
+    """Whether a run of an earlier release, which did not refuse it, compared a table of one server with itself.
+
+    ``load`` returns a run with its plan; it is asked only where both sides are one server by the facts of the run.
+    """
+    endpoints = run.facts.get("endpoints")
+    if not isinstance(endpoints, Mapping):
+        return False
+    target = endpoints.get("target")
+    if not any(_is_same_server(facts, target) for name, facts in endpoints.items() if name != "target"):
+        return False
+    return any(entry.get("source") == entry.get("target") for entry in planned_pairs(load(run.run_id)).values())
+
+
+def _is_same_server(one: Any, other: Any) -> bool:
+    """Whether what a run keeps of two endpoints is of one server: by the ids they report, else by their addresses."""
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return False
+    if one.get("server") and other.get("server"):
+        return bool(one["server"] == other["server"])
+    return ("host" in one or "address" in one) and _address(one) == _address(other)
 
 
 def newer_differences(

@@ -52,7 +52,8 @@ class PairPlan:
     excluded: it keeps the pair from MATCH. ``rows`` and ``bytes`` are the larger side's estimates; ``row_bytes`` its
     average row. ``immutable`` holds, for rows declared immutable, the
     conditions that leave them out on both sides and the words for them; ``immutable_in`` the run that proved them, when
-    they are left out. ``part`` is what a quick answer reads of the pair, None for all of it.
+    they are left out. ``part`` is what a quick answer reads of the pair, None for all of it. ``filtered``: a configured
+    condition leaves rows out.
     """
 
     id: str
@@ -74,6 +75,7 @@ class PairPlan:
     immutable: tuple[str, str, str] | None = None
     immutable_in: str = ""
     part: PairPart | None = None
+    filtered: bool = False
 
     @property
     def readable(self) -> bool:
@@ -149,9 +151,10 @@ class Task:
     """One task. Which fields matter depends on ``kind``.
 
     ``span``: checksums of ``range`` from chunk ``number`` on, in chunks of ``rows``, until the budget is spent.
-    ``count``: rows of side ``side`` (its place in ``pair.sides``). ``edges``: smallest and largest first key part
-    over all sides. ``marks``: up to ``parts`` keys that cut ``range`` evenly. ``sums``: bucket sums of ``side``
-    with ``buckets`` buckets. ``bucket_rows``: row diffs of the buckets in ``wanted``, from group ``number`` on.
+    ``count``: rows of side ``side`` (its place in ``pair.sides``). ``any``: 1 where that side has a row,
+    under the configured condition or not. ``edges``: smallest and largest first key part over all sides. ``marks``: up
+    to ``parts`` keys that cut ``range`` evenly. ``sums``: bucket sums of ``side`` with ``buckets`` buckets.
+    ``bucket_rows``: row diffs of the buckets in ``wanted``, from group ``number`` on.
     ``confirm``: read the rows of ``diffs`` again. ``counts``: rows of both sides; where an earlier read had ``counts``,
     again until the difference stands still.
     """

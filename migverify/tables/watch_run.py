@@ -23,7 +23,7 @@ from migverify.tables.moving_rows import MovingRows
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
 from migverify.tables.recheck import bases_of, proof_run, refuse_other, rests_on
-from migverify.tables.run_facts import BEGAN, HAND_OVER, THROUGH, carried_from
+from migverify.tables.run_facts import BEGAN, EXCLUDED, HAND_OVER, THROUGH, carried_from
 from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
 from migverify.tables.unseen_cascades import unseen_cascades
@@ -123,7 +123,8 @@ def watch_tables(
         start = (request.start.gtids or str(request.start)) if request.start is not None else ""
         run.start(request.command, {
             "watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
-            "skipped": list(prepared.skipped), "reverse": request.reverse, DRAIN: request.at is not None,
+            "skipped": list(prepared.skipped), **({EXCLUDED: list(prepared.excluded)} if prepared.excluded else {}),
+            "reverse": request.reverse, DRAIN: request.at is not None,
             **({"sweep": minutes} if (minutes := sweep_minutes(config, request, None)) else {}),
         })  # fmt: skip
     on_start(run.run_id)

@@ -475,7 +475,8 @@ def test_refusals(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     assert project.repair("--apply") == 3
     assert "made against another target: host was" in capsys.readouterr().err
     project.config.write_text(config.replace(str(project.databases.pair.target), str(project.databases.pair.source)))
-    assert project.repair("--apply") == 3
+    assert project.repair("--apply") == 2
+    assert "are the same server" in capsys.readouterr().err
     project.config.write_text(config)
     project.databases.both("ALTER TABLE t ADD COLUMN more INT")
     before = ids(project)
@@ -488,15 +489,23 @@ def test_refusals(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_source_is_never_the_target(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    name = project.databases.name
     project.databases.both("CREATE TABLE t (id INT PRIMARY KEY)")
-    project.config.write_text(
+    to_source = (
         project.config.read_text()
         .replace(str(project.databases.pair.target), str(project.databases.pair.source))
         .replace("tidb://", "mysql://")
     )
-    assert project.verify() == 0
-    assert project.repair("--apply") == 3
-    assert "is the server of source" in capsys.readouterr().err
+    project.config.write_text(to_source)
+    assert project.verify() == 2, "a table is not compared with itself"
+    project.databases.source(f"CREATE DATABASE {name}_other", f"CREATE TABLE {name}_other.t LIKE t")
+    try:
+        project.config.write_text(f"{to_source}routes: [{{from: '{name}.*', to: '{name}_other.*'}}]\n")
+        assert project.verify() == 0, "two databases of one server are"
+        assert project.repair("--apply") == 3
+        assert "is the server of source" in capsys.readouterr().err
+    finally:
+        project.databases.source(f"DROP DATABASE {name}_other")
 
 
 def mysql_client() -> list[str] | None:

@@ -55,7 +55,7 @@ def replicated(databases: Databases, name: str, *faults: str, **options: Any) ->
 
 def config_of(databases: Databases, folder: Path, name: str, **watch: Any) -> Path:
     settings = {"applied": "checkpoint", "checkpoint": CHECKPOINT, "checkpoint_id": name, "delay": 0.3, **watch}
-    tables = {"include": [f"{databases.name}.*"], "exclude": [f"{databases.name}.logs"]}
+    tables = {"include": [f"{databases.name}.*"], "exclude": [f"{databases.name}.logs*"]}
     return write_config(folder, databases.pair, databases.name, watch=settings, tables=tables)
 
 

@@ -255,7 +255,8 @@ def watch(view: WatchView | None, now: float, max_lag: float) -> Condition:
 class LastProof:
     """The newest verification of all tables: ``began`` is Unix time, and no table was read before.
 
-    ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first. ``layouts``
+    ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first;
+    ``left_out`` says how many tables the configuration has compared in part, and how many it excludes. ``layouts``
     are the fingerprints of the tables' definitions as it read them, by ``endpoint/database.table``.
     """
 
@@ -264,6 +265,7 @@ class LastProof:
     began: float
     differs: tuple[str, ...] = ()
     layouts: Mapping[str, str] = field(default_factory=dict)
+    left_out: str = ""
 
 
 def tables(newest: LastProof | None, now: Mapping[str, str]) -> Condition:
@@ -305,7 +307,8 @@ def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
     if ahead := _ahead(f"{about} began", age):
         return _condition("proof", (), [ahead], about, "Set the clocks right, then migverify tables verify.")
     late = [f"{about} is {age / DAY:.1f} days old, and at most {max_age / DAY:g} count"] if age > max_age else []
-    return _condition("proof", late, (), f"{about}, {age / DAY:.1f} days old", do)
+    left_out = f"; {newest.left_out}" if newest.left_out else ""
+    return _condition("proof", late, (), f"{about}, {age / DAY:.1f} days old{left_out}", do)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,13 @@ from migverify.tables.run_facts import (
     ALL_TABLES,
     CHOSEN,
     carried_from,
+    compared_with_itself,
     endpoint_addresses,
     newer_differences,
     pair_addresses,
     planned_pairs,
     position_of_run,
+    proof_scope,
 )
 from migverify.watch.ledger import ledger_folder
 from migverify.watch.ledger_read import read_positions
@@ -140,12 +142,15 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
     if run is None or run.finished is None:
         return None
     chain = carried_from(store, run)
+    whole = [store.load_run(one.run_id) for one in chain]
     layouts: dict[str, str] = {}
-    for one in reversed(chain):  # a recheck read some of the tables again
-        layouts |= layouts_of(store.load_run(one.run_id).plan) or {}
+    for one in reversed(whole):  # a recheck read some of the tables again
+        layouts |= layouts_of(one.plan) or {}
     differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
     # A run that was resumed may have read a table long before its end.
-    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs, layouts)
+    scope = proof_scope(whole)
+    left_out = f"{scope.tables:,} tables, {scope.words}" if scope.words else ""
+    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs, layouts, left_out)
 
 
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:
@@ -191,7 +196,7 @@ def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:
             continue
         chain = carried_from(store, run)  # a recheck plans what its first run left open
         of_all = all(one.facts.get(CHOSEN) == ALL_TABLES for one in chain)
-        if of_all and planned_pairs(store.load_run(chain[-1].run_id)):
+        if of_all and planned_pairs(store.load_run(chain[-1].run_id)) and not compared_with_itself(run, store.load_run):
             return run
     return None
 

@@ -13,6 +13,7 @@ from migverify.db.session import Session
 from migverify.errors import EndpointError, ReadError
 from migverify.model import Flavor
 from migverify.sql.quoting import quote_path, quote_text
+from migverify.sql.server import CLUSTER
 
 LONGEST_DAYS = 92
 """A proof ends: who still needs the clone after a quarter marks it again."""
@@ -61,7 +62,7 @@ def identify(session: Session) -> Identity:
     endpoint = session.endpoint
     if session.flavor is Flavor.TIDB:
         try:
-            rows = session.query("SELECT VARIABLE_VALUE FROM mysql.tidb WHERE VARIABLE_NAME = 'cluster_id'")
+            rows = session.query(CLUSTER)
         except ReadError as error:
             raise EndpointError(
                 f"{endpoint.name}: the cluster id cannot be read: {error.message}",

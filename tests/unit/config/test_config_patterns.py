@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.config import Config, includes, load_config, make_route, parse_pattern, route, unmatched_includes
+from migverify.config import (
+    Config,
+    includes,
+    load_config,
+    make_route,
+    parse_pattern,
+    route,
+    unmatched_excludes,
+    unmatched_includes,
+)
 from migverify.config.fields import check_condition
 from migverify.config.patterns import chosen_patterns, quote_part
 from migverify.errors import UsageError
@@ -163,3 +172,10 @@ def test_a_name_as_it_is_printed_chooses_its_table(database: str, table: str) ->
     (pattern,) = chosen_patterns([printed])
     assert pattern.matches(database, table)
     assert not pattern.matches(database + "x", table)
+
+
+def test_an_excluded_name_that_fits_no_table_is_known_and_a_wildcard_may_fit_none_today(tmp_path: Path) -> None:
+    exclude = "[app.log, app.t9, 'app.tmp_*', '/app\\.x/', '*.t8', mysql.user, App.t]"
+    made = config(tmp_path, f"tables: {{include: ['app.*'], exclude: {exclude}}}\n")
+    names = [("app", "log"), ("app", "t")]
+    assert [p.text for p in unmatched_excludes(made, names)] == ["app.t9", "App.t"]

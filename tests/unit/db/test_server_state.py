@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from migverify.db import server_state as state
+from migverify.db.server_state import ServerIdentity, server_identity
 from migverify.errors import MigverifyError, PrivilegeError, ReadError, RetryableReadError
-from migverify.model import Flavor
+from migverify.model import Endpoint, Flavor
+from migverify.sql.server import CLUSTER, IDENTITY, NODE
 
 SYNTAX = ReadError("You have an error in your SQL syntax [1064]")
 END = {"File": "binlog.000007", "Position": "1000", "Executed_Gtid_Set": "a:1-5,\nb:1"}
@@ -24,6 +26,7 @@ class Answers:
     flavor: Flavor = Flavor.MYSQL
     version: str = "9.7.4"
     asked: list[str] = field(default_factory=list)
+    endpoint: Endpoint = Endpoint("source", "db1", 3306, "u")  # noqa: RUF009 - frozen, so one instance serves all
 
     def query(self, sql: str) -> list[tuple[str | None, ...]]:
         self.asked.append(sql)
@@ -94,3 +97,40 @@ def test_binary_logs_and_ids_of_readers() -> None:
         state.BinaryLog("binlog.000001", 700, encrypted=True), state.BinaryLog("binlog.000002", 5)
     ]  # fmt: skip
     assert state.replica_ids(session) == ("SHOW SLAVE HOSTS", {"12", "13"})
+
+
+def identity(replies: Mapping[str, Any], flavor: Flavor = Flavor.TIDB, host: str = "db1") -> ServerIdentity:
+    return server_identity(Answers(replies, flavor, endpoint=Endpoint("source", host, 4000, "u")))  # type: ignore[arg-type]
+
+
+ONE, TWO = [("vm", "4000", "/data/one")], [("vm", "4000", "/data/two")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (identity({IDENTITY: ONE}, Flavor.MYSQL), identity({IDENTITY: ONE}, Flavor.MYSQL, "db1.internal"), True),
+        (identity({IDENTITY: ONE}, Flavor.MYSQL), identity({IDENTITY: TWO}, Flavor.MYSQL, "replica"), False),
+        (identity({IDENTITY: ONE}, Flavor.MYSQL), identity({IDENTITY: TWO}, Flavor.MYSQL), False),
+        (identity({}), identity({}), True),
+        (identity({}), identity({}, host="db2"), False),
+        (identity({NODE: ONE, CLUSTER: [("72",)]}), identity({NODE: TWO, CLUSTER: [("72",)]}, host="db2"), True),
+        (identity({NODE: ONE, CLUSTER: [("72",)]}), identity({NODE: ONE, CLUSTER: [("73",)]}, host="db2"), False),
+        (identity({NODE: ONE, CLUSTER: [("1",)]}), identity({NODE: TWO, CLUSTER: [("1",)]}, host="db2"), False),
+        (identity({NODE: ONE, CLUSTER: [("1",)]}), identity({NODE: ONE, CLUSTER: [("1",)]}, host="db2"), True),
+        (identity({NODE: ONE, CLUSTER: [("72",)]}), identity({NODE: ONE}, host="db2"), True),
+        (identity({NODE: ONE}, Flavor.MARIADB), identity({NODE: ONE}, Flavor.MARIADB, "db2"), True),
+    ],
+    ids=["two names", "a replica", "one address of a proxy", "one address", "nothing known", "two nodes of a cluster",
+         "two clusters",
+         "two embedded stores", "one embedded store", "one user may not read the cluster", "MariaDB"],
+)  # fmt: skip
+def test_servers_are_told_apart_by_what_they_report_and_not_by_their_names(
+    first: ServerIdentity, second: ServerIdentity, same: bool
+) -> None:
+    assert first.is_same_server(second) is second.is_same_server(first) is same
+
+
+def test_a_lost_connection_is_not_a_server_without_an_identity() -> None:
+    with pytest.raises(RetryableReadError):
+        identity({NODE: RetryableReadError("lost"), CLUSTER: []})

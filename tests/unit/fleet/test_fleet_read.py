@@ -235,13 +235,27 @@ def test_a_recheck_is_as_old_as_the_run_that_it_completes(fleet: MadeFleet) -> N
     first = fleet.verify("orders", ["orders.t1"])
     store = fleet.opened("orders")
     info = store.load_run(first)
-    plan = {"pairs": [{"id": "orders.t1", "source": "orders.t1", "target": "orders.t1"}]}
-    again = store.start_run("recheck", info.plan_hash, plan, {**info.facts, "rechecks": first}, kind=info.kind)
+    plan = {"pairs": [{"id": "orders.t1", "source": "orders.t1", "target": "orders.t1", "in part": ["where"]}]}
+    facts = {**info.facts, "rechecks": first, "excluded": ["orders.t8", "orders.t9"]}
+    again = store.start_run("recheck", info.plan_hash, plan, facts, kind=info.kind)
     store.add_table_result(again, result("orders.t1", Verdict.MATCH))
     store.finish_run(again, Verdict.MATCH, {})
     evidence = views(fleet)["orders"].evidence.verifications[0]
     assert (evidence.run, evidence.tables, evidence.matched, evidence.mismatches) == (again, 3, 3, 0)
+    assert evidence.left_out == "1 of them in part (where), 2 excluded"
     assert (evidence.proved_at, evidence.chain) == (store.load_run(first).finished, (first,))
+
+
+def test_a_run_that_compared_tables_of_one_server_with_themselves_is_no_proof(fleet: MadeFleet) -> None:
+    store = fleet.opened("orders")
+    info = store.load_run(fleet.verify("orders"))
+    assert not views(fleet)["orders"].evidence.verifications[0].strange
+    ends = {name: {**facts, "server": "u1"} for name, facts in info.facts["endpoints"].items()}
+    again = store.start_run("verify", info.plan_hash, info.plan, {**info.facts, "endpoints": ends}, kind=info.kind)
+    for found in store.table_results(info.run_id):
+        store.add_table_result(again, found)
+    store.finish_run(again, Verdict.MATCH, {})
+    assert "are the same server" in views(fleet)["orders"].evidence.verifications[0].strange
 
 
 def test_a_run_that_was_resumed_is_as_old_as_its_begin(fleet: MadeFleet) -> None:

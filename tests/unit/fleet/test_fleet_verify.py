@@ -286,6 +286,8 @@ def test_what_a_verification_needs_and_has_is_said_at_the_end_of_the_window(flee
         " anew, so it never ends: give limits.verify more hours, raise `connections`, or raise proof_max_age"
     )
     assert reasons["users"] == "the window has closed, the next `fleet verify` begins it anew"
+
+
 REFUSING_CHILD = """\
 import sys
 refused = sys.argv[1:] if {"--resume", "--recheck"} & set(sys.argv) else []

@@ -62,6 +62,17 @@ def test_all_proved_is_ready_and_says_so() -> None:
     assert judge(ServiceEvidence("orders", NOW)).standing is ServiceStanding.NOT_KNOWN
 
 
+def test_a_proof_of_a_part_of_the_tables_rows_says_so_wherever_it_says_match() -> None:
+    found = judge(whole(verifications=(replace(PROOF, left_out="4 of them in part (where), 1 excluded"),)))
+    assert found.standing is ServiceStanding.READY
+    assert {part.part: part.figure for part in found.parts}[FleetPart.PROOF] == (
+        "MATCH, 50 tables, 4 of them in part (where), 1 excluded"
+    )
+    assert found.sentence == (
+        "Every required part is proved; the proof is of 50 tables, 4 of them in part (where), 1 excluded."
+    )
+
+
 DIFFERS = VerifyEvidence("v2", Verdict.MISMATCH, NOW - 300, NOW - 200, NOW - 200, 50, 49, 1)
 HARMS: list[tuple[str, dict[str, Any], str]] = [
     ("a newer verification", {"verifications": (DIFFERS, PROOF)}, "Proof: 1 table differs in run v2"),

@@ -245,6 +245,11 @@ def test_many_changed_tables_are_counted() -> None:
     assert len(found.reasons) == 9
 
 
+def test_a_proof_says_what_it_leaves_out() -> None:
+    newest = LastProof("r", Verdict.MATCH, NOW - DAY, left_out="4 tables, 4 of them in part (where)")
+    assert standing.proof(newest, NOW, 7 * DAY).found == "run r, 1.0 days old; 4 tables, 4 of them in part (where)"
+
+
 FILES = ("binlog.1", "binlog.2", "binlog.3")
 PLACE = LogPlace("source", "watch w1", "binlog.2", FILES, NOW - DAY, 7 * DAY)
 KEPT = [*UP, answer("binlog binlog_expire_logs_seconds", value="604800"), answer("gc-life-time", subject="target")]

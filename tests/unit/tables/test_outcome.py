@@ -39,6 +39,8 @@ GAPS: list[tuple[str, Callable[[], Any]]] = [
     ("not counted", lambda: verdict_of(tally=replace(WHOLE, count_source=None), live=True)),
     ("the chunks hold", lambda: verdict_of(tally=replace(WHOLE, count_source=11))),
     ("the chunks hold", lambda: verdict_of(tally=replace(WHOLE, count_source=11, count_target=11))),
+    ("leaves none of", lambda: verdict_of(tally=replace(WHOLE, behind_condition=["source"]))),
+    ("leaves none of", lambda: verdict_of(tally=replace(WHOLE, behind_condition=["source"]), live=True)),
     ("hot", lambda: verdict_of(diffs={("value_differs", "hot"): 1})),
     ("not read again", lambda: verdict_of(diffs={("value_differs", "unconfirmed"): 1})),
     ("no column can be compared", lambda: verdict_of(replace(make_pair(), target_side=None))),

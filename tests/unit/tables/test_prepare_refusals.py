@@ -8,7 +8,7 @@ import pytest
 
 from migverify.config import load_config
 from migverify.errors import ConfigError
-from migverify.tables.overrides import refuse_unfit_overrides
+from migverify.tables.overrides import refuse_unfit_excludes, refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair
 from migverify.tables.prepare import _refuse_empty
 from tests.definitions import column, table
@@ -82,3 +82,12 @@ def test_columns_of_either_side_and_case_and_of_some_tables_of_a_pattern_are_kno
 def test_all_that_is_wrong_with_overrides_is_one_error(tmp_path: Path) -> None:
     overrides = "overrides:\n- {table: app.b}\n- {table: app.a, ignore: [x, y]}\n"
     assert unfit(tmp_path, overrides, {"a": "id"}).startswith(f"{tmp_path}/migverify.yaml: 3 problems\n")
+
+
+def test_a_table_of_exclude_that_is_nowhere_is_refused_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "migverify.yaml"
+    path.write_text(CONFIG.replace('["app.*"]', '["app.*"], exclude: ["app.tmp_*", app.t9]'))
+    config = load_config(path)
+    refuse_unfit_excludes(config, [])
+    with pytest.raises(ConfigError, match=r"migverify\.yaml:3:53: tables\.exclude: there is no table app\.t9"):
+        refuse_unfit_excludes(config, [config.tables.exclude[1]])

@@ -271,6 +271,52 @@ def test_two_empty_tables_match() -> None:
     chunk_proof(store, run, pair)
 
 
+def conditional(rows: int = 0, where: str = "1=0", on: tuple[str, ...] = ("source", "target")) -> PairPlan:
+    pair = make_pair(rows, spread=False)
+    sides = [replace(s, sql=replace(s.sql, where=where if s.endpoint.name in on else "")) for s in pair.sides]
+    return replace(pair, sources=(sides[0],), target_side=sides[1], filtered=True)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "on", "expected", "asked"),
+    [
+        ((True, True), ("source", "target"), "none of about 7 rows on source and target: nothing was compared", 2),
+        ((True, False), ("source", "target"), "none of about 7 rows on source: nothing was compared", 2),
+        ((False, True), ("target",), "none of about 7 rows on target: nothing was compared", 1),
+        ((False, False), ("source", "target"), "", 2),
+    ],
+)
+def test_a_condition_that_leaves_no_row_proves_nothing_unless_the_table_is_empty(
+    left_out: tuple[bool, bool], on: tuple[str, ...], expected: str, asked: int
+) -> None:
+    pair, store = conditional(7, on=on), FakeStore()
+    run = start(store, pair)
+    engine = ToyEngine(*(ToySide({}, filtered=one) for one in left_out))
+    assert verify(engine, store, run, pair) is (Verdict.INCONCLUSIVE if expected else Verdict.MATCH)
+    reasons = store.table_results(run)[0].reasons
+    assert [reason.removeprefix("the condition of overrides.where leaves ") for reason in reasons] == [expected][
+        : bool(expected)
+    ]
+    assert [task.kind for task in engine.tasks].count("any") == asked
+
+
+def test_rows_under_a_condition_and_none_beside_proved_immutable_ones_need_no_look_behind_it() -> None:
+    store = FakeStore()
+    for rows, change in (({1: "a"}, {}), ({}, {"immutable_in": "r0"})):
+        pair = replace(conditional(1), **change)  # type: ignore[arg-type]
+        run = start(store, pair)
+        engine = ToyEngine(ToySide(dict(rows), filtered=True), ToySide(dict(rows), filtered=True))  # type: ignore[arg-type]
+        assert verify(engine, store, run, pair) is Verdict.MATCH
+        assert "any" not in [task.kind for task in engine.tasks]
+
+
+def test_a_look_behind_a_condition_that_fails_leaves_the_table_inconclusive() -> None:
+    pair, store = conditional(), FakeStore()
+    run = start(store, pair)
+    engine = ToyEngine(ToySide({}), ToySide({}), before_task=failing_tasks("any", ReadError("gone")))
+    assert verify(engine, store, run, pair) is Verdict.INCONCLUSIVE
+
+
 @pytest.mark.parametrize(
     ("change", "wanted", "reason"),
     [
