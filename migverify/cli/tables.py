@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +39,7 @@ from migverify.tables.quick import Level
 if TYPE_CHECKING:
     from migverify.changes.model import Position
     from migverify.config import Config
+    from migverify.store.results import ResultStore
     from migverify.tables.engine import TaskEngine
     from migverify.tables.repair import Repair
     from migverify.tables.run import VerifyRequest
@@ -93,7 +95,8 @@ def verify(
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN", help="Rest on that run: read again only rows that the binlog shows as written since."
+            metavar="RUN",
+            help="Rest on that run: read again only rows that the binlog shows as written since; `last` without one: all.",
         ),
     ] = None,
     full: Annotated[
@@ -164,10 +167,9 @@ def _verify_once(
             for pair in prepared.parts(request.quick):
                 if pair.part is not None and pair.part.scan:
                     say(visible(f"warning: {pair.id}: {pair.part.scan}", lines=False))
+        begun = _silent if quiet else partial(_say_run, opened)
         try:
-            run_id, _ = run_tables(
-                prepared, loaded, secrets, runner, opened, request, line, _silent if quiet else _say_run
-            )
+            run_id, _ = run_tables(prepared, loaded, secrets, runner, opened, request, line, begun)
         finally:
             line.clear()
         data = completed_report(read_report(opened, run_id, ReportOptions(values=loaded.report.values)))
@@ -215,8 +217,12 @@ def _engine(name: EngineName | None, master: str | None, config: Config, secrets
     return SparkEngine(session, secrets, slots)
 
 
-def _say_run(run_id: str) -> None:
+def _say_run(store: ResultStore, run_id: str) -> None:
+    from migverify.tables.run_facts import READ_WHOLE
+
     say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
+    for pair, why in (store.load_run(run_id).facts.get(READ_WHOLE) or {}).items():
+        say(visible(f"{pair}: {why}: it is read whole", lines=False))
 
 
 def _silent(run_id: str) -> None:

@@ -29,7 +29,7 @@ from migverify.db.server_state import BinlogStatus, binlog_status, global_variab
 from migverify.db.session import Session, open_session, session_statements
 from migverify.db.snapshot import held_snapshot
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
-from migverify.model import Flavor, TableDef
+from migverify.model import Flavor, RunInfo, TableDef
 from migverify.secrets import resolve_password
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES, hash_probe_sql
@@ -42,6 +42,7 @@ from migverify.tables.overrides import refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden
 from migverify.tables.plan import plan_pair
 from migverify.tables.quick import QuickRead
+from migverify.tables.run_facts import is_of_servers, planned_pairs
 from migverify.tables.tasks import PairPlan, Rules, Secrets
 
 NO_BINARY_LOG = "no binary log"
@@ -85,6 +86,16 @@ class PreparedTables:
             for i, s, t in self.names
         ]  # fmt: skip
         return {"pairs": pairs, "hash": self.hash, "comparison_digest": self.digest}
+
+    def owns(self, run: RunInfo) -> bool:
+        """Whether a run is of this configuration, as it is or as it was: of its servers, and of one of its tables.
+
+        A run without its plan (``ResultStore.runs``) is judged by its servers alone.
+        """
+        if not is_of_servers(run, self.facts):
+            return False
+        names = (name for name, _, _ in self.names)
+        return run.plan_hash == self.digest or not run.plan or not planned_pairs(run).keys().isdisjoint(names)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from migverify.codec import encode
 from migverify.config import Config
 from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
-from migverify.errors import MigverifyError, PlanError, in_words
+from migverify.errors import MigverifyError, NoRunError, PlanError, in_words
 from migverify.model import Endpoint, NotCovered, StoredKind, TableResult, Verdict
 from migverify.sql.server import UTC_NOW
 from migverify.store.results import ResultStore
@@ -37,7 +37,7 @@ from migverify.tables.recheck import (
     refuse_other,
     run_to_resume,
 )
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, planned_pairs
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, INTERRUPTED, READ_WHOLE, planned_pairs
 from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
 from migverify.tables.trace import run_trace
 from migverify.tables.verify import Controls, VerifyProgress, verify_tables
@@ -127,7 +127,7 @@ def run_tables(
             "positions at the end": _positions(config.endpoints, secrets),
             "reasons": [*prepared.hidden, *by_keys.reasons, *_part_of(quick)],
             **({"connections used": governor.facts()} if governor is not None else {}),
-            **({"read whole": dict(by_keys.whole)} if by_keys.whole else {}),
+            **({READ_WHOLE: dict(by_keys.whole)} if by_keys.whole else {}),
         }
         if verdict is Verdict.MATCH and chosen is not None and len(chosen) == 0:
             facts["reasons"] = ["every table of the earlier run was MATCH"]
@@ -163,7 +163,7 @@ def _open_run(
 ) -> tuple[str, set[str] | None]:  # fmt: skip
     """Start or resume a run; returns its id and the ids of the pairs to verify (None for all)."""
     if request.resume is not None:
-        info = run_to_resume(store, request.resume, prepared.digest)
+        info = run_to_resume(store, request.resume, prepared.digest, prepared.owns)
         refuse_other(info, prepared.digest, _OTHER)
         if info.facts.get("watch"):
             raise PlanError(f"run {info.run_id} is a watch",
@@ -176,9 +176,7 @@ def _open_run(
         CHOSEN: ", ".join(prepared.chosen) or ALL_TABLES,
     }  # fmt: skip
     if request.since is not None:
-        earlier = proof_run(store, request.since, prepared.digest)
-        refuse_other(earlier, prepared.digest, _OTHER)
-        facts["since_run"] = earlier.run_id
+        facts |= _rests_on(prepared, store, request.since)
     if request.quick is not None:
         quick = request.quick
         if quick.column:
@@ -186,7 +184,7 @@ def _open_run(
         facts["quick"] = encode(quick)
     if request.recheck is None:
         return _started(store, prepared, request, prepared.stored(), facts), None
-    old = proof_run(store, request.recheck, prepared.digest, watches="all")
+    old = proof_run(store, request.recheck, prepared.digest, watches="all", is_own=prepared.owns)
     refuse_other(old, prepared.digest, _OTHER)
     again = pairs_to_recheck(store, old.run_id)
     if not again:
@@ -206,6 +204,23 @@ def _open_run(
                 for content in store.blobs(old.run_id, pair, name):
                     store.add_blob(run_id, pair, name, content)
     return run_id, again
+
+
+def _rests_on(prepared: PreparedTables, store: ResultStore, since: str) -> dict[str, Any]:
+    """Return the facts that say on which run a new one rests; or that all is read, as there is none for ``last``.
+
+    A proof that recurs has no earlier run in its first night, and none after a change of the configuration: reading all
+    tables is never wrong then, and takes longer.
+    """
+    try:
+        earlier = proof_run(store, since, prepared.digest, is_own=prepared.owns)
+    except NoRunError:
+        return {READ_WHOLE: {"all tables": "this configuration has no earlier run to rest on"}}
+    if since == "last" and earlier.plan_hash != prepared.digest:
+        why = f"run {earlier.run_id}, the newest of these servers, compared other tables, routes or overrides"
+        return {READ_WHOLE: {"all tables": why}}
+    refuse_other(earlier, prepared.digest, _OTHER)
+    return {"since_run": earlier.run_id}
 
 
 def _started(

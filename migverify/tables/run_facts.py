@@ -19,6 +19,8 @@ INTERRUPTED = "interrupted; resume it"
 """The reason of a run that was asked to stop."""
 CHOSEN, ALL_TABLES = "tables chosen", "all"
 """The fact of a run that says which tables ``--tables`` chose, and its value without that option."""
+READ_WHOLE = "read whole"
+"""The fact of a run that says by pair why it is read whole, although an earlier run read it."""
 BEGAN = "began"
 """Fact of a watch that has ended: by endpoint, the place of its changes when the watch's last process began."""
 THROUGH = "through"
@@ -49,6 +51,24 @@ def _address(facts: Any) -> str:
     if not isinstance(facts, Mapping):
         return ""
     return str(facts["address"]) if "address" in facts else f"{facts.get('host')}:{facts.get('port')}"
+
+
+def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
+    """Whether a run read these servers, or does not say which.
+
+    ``endpoints`` are the facts of the servers by name, as a run keeps them. A server that says which one it is may have
+    another address than it had.
+    """
+    known = run.facts.get("endpoints")
+    if not isinstance(known, Mapping) or not known:
+        return True
+    return known.keys() == endpoints.keys() and all(_is_same(known[name], endpoints[name]) for name in endpoints)
+
+
+def _is_same(then: Any, now: Any) -> bool:
+    if _address(then).casefold() == _address(now).casefold():
+        return True
+    return isinstance(then, Mapping) and bool(then.get("server")) and then["server"] == now.get("server")
 
 
 def newer_differences(

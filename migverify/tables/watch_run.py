@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from migverify.changes.model import Position
 from migverify.config import Config, includes
@@ -113,7 +114,9 @@ def watch_tables(
     ChangeError
         the stream cannot begin: purged, or the source writes no row binlog.
     """
-    run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored(), request.reverse)
+    run = WatchRun(
+        store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored(), request.reverse, prepared.owns
+    )
     resumed = run.resume(request.resume) if request.resume is not None else None
     base = _base(prepared, store, request, resumed)
     if base is not None:
@@ -153,7 +156,8 @@ def _base(
 ) -> RunInfo | None:
     """Return the verification that the watch keeps current: a watch that goes on has the one it began with."""
     if request.since:
-        return proof_run(store, request.since, prepared.digest, watches="proved" if request.reverse else "none")
+        watches: Literal["none", "proved"] = "proved" if request.reverse else "none"
+        return proof_run(store, request.since, prepared.digest, watches=watches, is_own=prepared.owns)
     began_with = str(resumed.facts.get("since") or "") if resumed is not None else ""
     return store.load_run(began_with) if began_with else None
 
