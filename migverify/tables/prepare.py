@@ -61,7 +61,7 @@ class PreparedTables:
     ``layouts`` are fingerprints of the definitions by pair id and ``endpoint/database.table``: the plan keeps them, so
     that a later run can tell which results a change of a table made stale. ``identities`` say by the same names which
     table each was, read before its definition. ``chosen`` are the patterns of ``--tables``, empty for all tables.
-    ``parts`` plans the pairs as a quick answer reads them.
+    ``parts`` plans the pairs as a quick answer reads them; ``columns`` are the data types of all columns by name.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -77,6 +77,7 @@ class PreparedTables:
     hidden: tuple[str, ...] = ()
     chosen: tuple[str, ...] = ()
     parts: Callable[[QuickRead], Iterator[PairPlan]] = lambda _: iter(())
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
@@ -269,10 +270,12 @@ def _prepared(
     for endpoint in endpoints:
         own = {name: v for of in layouts.values() for name, v in of.items() if name.startswith(f"{endpoint}/")}
         facts[endpoint]["layout"] = digest(own)
+    everything = (table for pair in found for table in (*pair.sources, pair.target) if table is not None)
+    columns = {column.name: column.data_type for table in everything for column in table.columns}
     rows = sum(sum(t.rows for t in p.sources) for p in found)
     return PreparedTables(
         tuple(names), rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known,
-        parts=pairs,
+        parts=pairs, columns=columns,
     )  # fmt: skip
 
 

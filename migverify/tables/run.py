@@ -25,6 +25,7 @@ from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
 from migverify.tables.governor import ConnectionGovernor
 from migverify.tables.pair_run import STAMPS
+from migverify.tables.part import refuse_unknown_column
 from migverify.tables.plan import plan_digest
 from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, PreparedTables, position, rules_of
 from migverify.tables.quick import QuickRead, parse_interval
@@ -180,6 +181,7 @@ def _open_run(
     if request.quick is not None:
         quick = request.quick
         if quick.column:
+            refuse_unknown_column(quick, prepared.columns)
             quick = replace(quick, moment=utc_before(parse_interval(quick.interval)))
         facts["quick"] = encode(quick)
     if request.recheck is None:

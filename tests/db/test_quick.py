@@ -224,6 +224,10 @@ def test_the_command_has_its_exit_codes_and_json_and_resumes(filled: Databases, 
     assert document, messages
     assert "warning" not in messages
     assert (code, document["quick"]["column"], document["quick"]["level"]) == (3, "updated_at", "keys")
+    code, document, messages = run_command(config, "--updated-since", "updated", "2h")
+    assert (code, document) == (2, {}), "a typo does not end like a night of equal rows"
+    assert "no table has a column updated\n" in messages
+    assert "Did you mean updated_at?" in messages
     filled.target("ALTER TABLE t DROP INDEX updated_at")
     _, _, messages = run_command(config, "--updated-since", "updated_at", "2h")
     assert f"warning: {filled.name}.t: no index of target begins with updated_at" in messages
