@@ -96,7 +96,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="RUN",
-            help="Rest on that run: read again only rows that the binlog shows as written since; `last` without one: all.",
+            help="Rest on that run: read again only rows that the binlog shows as written since; all without a `last`.",
         ),
     ] = None,
     full: Annotated[
