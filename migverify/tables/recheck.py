@@ -19,6 +19,9 @@ from migverify.tables.watch_status import Base
 CHUNKS_AT_ONCE = 1000
 IsOwn = Callable[[RunInfo], bool]
 """Whether a run is of the configuration that asks: others may share the store."""
+RESTS_ON_NOTHING = (
+    "this watch rests on no run: of rows that are not written from now on it says nothing; begin it with --since RUN"
+)
 
 
 @dataclass(frozen=True, slots=True)

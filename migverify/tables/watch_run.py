@@ -23,7 +23,7 @@ from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.moving_rows import MovingRows
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
-from migverify.tables.recheck import bases_of, proof_run, refuse_other, rests_on
+from migverify.tables.recheck import RESTS_ON_NOTHING, bases_of, proof_run, refuse_other, rests_on
 from migverify.tables.run_facts import BEGAN, HAND_OVER, THROUGH, carried_from
 from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
@@ -101,7 +101,7 @@ def watch_tables(
     folder
         Where ledgers lie: one file a watch, named by its run.
     on_base
-        Takes in words which run it rests on.
+        Takes in words which run it rests on, or that it rests on none.
     stop
         Says that the watch is to end after what it is doing.
 
@@ -130,8 +130,8 @@ def watch_tables(
             **({"sweep": minutes} if (minutes := sweep_minutes(config, request, None)) else {}),
         })  # fmt: skip
     on_start(run.run_id)
-    if base is not None:
-        on_base(rests_on(base))
+    if base is not None or sweep_minutes(config, request, resumed) is None:
+        on_base(RESTS_ON_NOTHING if base is None else rests_on(base))
     with (
         run.interruptible(), closing(SessionPool(secrets)) as pool,
         closing(Ledger(folder / f"watch-{run.run_id}.db")) as ledger,
