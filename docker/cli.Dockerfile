@@ -1,8 +1,9 @@
 # The command line of migverify, with Kafka. Build it from the root of the repository, after `make release`:
 #
 #   docker build --file docker/cli.Dockerfile --tag migverify:0.1.0 .
+#   mkdir data && cp migverify.yaml data/ && sudo chown -R 10001:10001 data
 #   docker run --rm --read-only --tmpfs /tmp --user 10001:10001 --cap-drop ALL --env SOURCE_PASSWORD --env TARGET_PASSWORD \
-#       --volume "$PWD:/data" migverify:0.1.0 tables verify
+#       --volume "$PWD/data:/data" migverify:0.1.0 tables verify
 #
 # No password is in a layer: migverify reads them from the environment or by `password_command`. There is no HEALTHCHECK:
 # a run ends with its exit code, and an orchestrator that keeps a watch alive has a probe of its own (examples/kubernetes).

@@ -104,6 +104,10 @@ class UsageError(MigverifyError):
     exit_code = ExitCode.USAGE
 
 
+class NoRunError(UsageError):
+    """The store holds no run that ``last`` could mean."""
+
+
 class ConfigError(MigverifyError):
     """The configuration, a variable it names, or a secret is wrong or missing."""
 

@@ -139,14 +139,27 @@ def _limited(found: Survey, wanted: Sequence[str]) -> Survey:
         return found
     for name in wanted:
         if name not in found.databases:
-            close = difflib.get_close_matches(name, found.databases, n=1)
-            advice = f"Did you mean {close[0]}?" if close else f"It has: {_some(found.databases)}."
-            raise UsageError(f"{found.endpoint.name} has no database {name}", hint=advice)
+            raise _not_seen(found, name)
     return replace(
         found,
         databases=tuple(name for name in found.databases if name in wanted),
         rows={name: rows for name, rows in found.rows.items() if name[0] in wanted},
     )
+
+
+def _not_seen(found: Survey, name: str) -> UsageError:
+    """Return the error for a database that a user does not see: a server lists only what the user has a grant on."""
+    from migverify.sql.quoting import quote_name
+
+    user = found.endpoint.user
+    if close := difflib.get_close_matches(name, found.databases, n=1):
+        advice = f"Did you mean {close[0]}?"
+    elif found.databases:
+        advice = f"{user} sees: {_some(found.databases)}."
+    else:
+        advice = f"{user} sees no database there."
+    grant = f"If it exists, GRANT SELECT ON {quote_name(name)}.* to {user} (docs/privileges.md)."
+    return UsageError(f"{found.endpoint.name} has no database {name} that {user} may see", hint=f"{advice} {grant}")
 
 
 def _document(

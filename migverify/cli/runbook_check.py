@@ -115,6 +115,8 @@ def check(
             code = _CODES.get(found.verdict, ExitCode.INCONCLUSIVE)
     if as_json:
         typer.echo(json_text(body, indent=2))
+    elif not refused and len(names) > 1:
+        _tell_plans(runbook, given, names, wanted)
     raise typer.Exit(int(code))
 
 
@@ -139,6 +141,16 @@ def _tell(book: Runbook, planned: Plan, found: Preflight | None, kind: RunKind, 
         say(f"note: {len(planned.unknown)} steps have no planned time and count 0: {', '.join(planned.unknown[:5])}")
     if found is not None:
         typer.echo("\n".join(["", *preflight_lines(book, found, kind.value, passed=passed)]))
+
+
+def _tell_plans(path: Path, given: dict[str, str], names: list[str], kind: RunKind) -> None:
+    from migverify.runbook.definition.load import load_runbook
+    from migverify.runbook.definition.plan import plan_of
+
+    for name in names:
+        book = load_runbook(path, given, name)
+        typer.echo("")
+        _tell(book, plan_of(book, kind), None, kind, passed=False)
 
 
 def _environments(path: Path, given: dict[str, str]) -> list[str]:

@@ -16,8 +16,8 @@ from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, exam
 from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now, floor_of, named_environment
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, linted, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
-from migverify.errors import ExitCode, UsageError
-from migverify.secrets import scrub
+from migverify.errors import ExitCode, MigverifyError, UsageError
+from migverify.secrets import hide_logins, scrub
 
 if TYPE_CHECKING:
     from migverify.decision.model import Decision
@@ -136,12 +136,37 @@ def check_command(path: Path, given: Mapping[str, str], environment: str, cases:
     return scrub(shlex.join(words))
 
 
+def drill_command(
+    path: Path, given: Mapping[str, str], environment: str, room: str, cases: Path | None, config: Path | None
+) -> str:
+    """Return the command that begins a rehearsal, but for who acts: only they know that, and it must be true.
+
+    Rehearsals of a runbook for production are in another environment where it has one. That has a configuration of its
+    own, which is not known here: with the one of production the steps would act on production.
+    """
+    from migverify.runbook.definition.load import read_runbook
+
+    try:
+        read = read_runbook(path, given, "").runbook
+    except MigverifyError:  # what the file lacks is a condition of its own
+        read = None
+    others = [] if read is None else [name for name in read.environments if name not in read.production]
+    place = environment if not others or environment in others else others[0]
+    words = ["migverify", "runbook", "run", str(path), "--kind", "rehearsal", "--environment", place, "--as", "PERSON"]
+    words += [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    words += ["--runs", room] if room != DEFAULT_ROOM else []
+    words += ["--cases", str(cases)] if cases is not None and cases != catalogue(None, path.parent) else []
+    words += ["--config", str(config)] if config not in (None, DEFAULT_CONFIG) and place == environment else []
+    return scrub(hide_logins(shlex.join(words)))
+
+
 def steps_of(places: ReadinessPlaces, conditions: Iterable[Condition]) -> Iterator[NextStep]:
     """Return the command of each condition that is not met."""
     from migverify.runbook.readiness.next_steps import next_steps
 
-    check = check_command(places.runbook, places.given, places.environment, places.cases)
-    return next_steps(conditions, str(places.runbook), check)
+    whose = places.runbook, places.given, places.environment
+    drill = drill_command(*whose, places.room, places.cases, places.config)
+    return next_steps(conditions, drill, check_command(*whose, places.cases))
 
 
 def compare(

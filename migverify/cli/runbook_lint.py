@@ -55,10 +55,12 @@ def lint_lines(path: Path, runbook: Runbook | None, findings: list[LintFinding],
         yield f"{one.place}: {'' if one.refused else 'warning: '}{one.text} [{one.rule}]\n    {one.hint}"
     if commands and runbook is not None:
         yield from _commands(runbook)
-    steps = "" if runbook is None else f"{len(runbook.steps)} steps, "
+    number = 0 if runbook is None else len(runbook.steps)
+    steps = "" if runbook is None else f"{number} {'step' if number == 1 else 'steps'}, "
     sha = "" if runbook is None else f" (sha {runbook.sha[:12]})"
     refused = sum(one.refused for one in findings)
-    yield f"{path}: {steps}{refused} refused, {len(findings) - refused} warnings{sha}"
+    warnings = len(findings) - refused
+    yield f"{path}: {steps}{refused} refused, {warnings} {'warning' if warnings == 1 else 'warnings'}{sha}"
 
 
 def parse_set(given: list[str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ import typer
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, completed, completed_text, examples, say, visible
 from migverify.cli.guards import MetricsFileOption
 from migverify.cli.runbook_begin import catalogue, decision_of, floor_of, named_environment
-from migverify.cli.runbook_history import check_command, definition_now
+from migverify.cli.runbook_history import check_command, definition_now, drill_command
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.cli.watching import MetricsAddressOption, metrics_page, stop_on_signals
@@ -178,8 +178,9 @@ def _print(status: ReadinessStatus, asked: _Questions | None) -> None:
     if asked is not None:
         from migverify.runbook.readiness.next_steps import next_steps
 
-        check = check_command(asked.path, asked.given, asked.environment, asked.cases)
-        steps = map(completed, next_steps(status.evaluation.bad, str(asked.path), check))
+        whose = asked.path, asked.given, asked.environment
+        drill = drill_command(*whose, asked.runs, asked.cases, asked.config if asked.has_config else None)
+        steps = map(completed, next_steps(status.evaluation.bad, drill, check_command(*whose, asked.cases)))
         typer.echo(json.dumps(status_as_json(status, steps), ensure_ascii=False))
     else:
         typer.echo(visible(heartbeat(status), lines=False))
@@ -308,6 +309,11 @@ class _Questions:
     without: frozenset[str]
     has_config: bool
     options: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> str:
+        """Where the runs are, as it was given."""
+        return dict(zip(self.options[::2], self.options[1::2], strict=False)).get("--runs", DEFAULT_ROOM)
 
     @property
     def command(self) -> str:

@@ -96,7 +96,8 @@ def verify(
     since: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN", help="Rest on that run: read again only rows that the binlog shows as written since."
+            metavar="RUN",
+            help="Rest on that run: read again only rows that the binlog shows as written since; all without a `last`.",
         ),
     ] = None,
     full: Annotated[
@@ -167,7 +168,7 @@ def _verify_once(
             for pair in prepared.parts(request.quick):
                 if pair.part is not None and pair.part.scan:
                     say(visible(f"warning: {pair.id}: {pair.part.scan}", lines=False))
-        begun = _silent if quiet else partial(_say_run, opened)
+        begun = partial(_say_run, opened, quiet=quiet)
         try:
             run_id, _ = run_tables(prepared, loaded, secrets, runner, opened, request, line, begun)
         finally:
@@ -228,16 +229,14 @@ def _engine(name: EngineName | None, master: str | None, config: Config, secrets
     return SparkEngine(session, secrets, slots)
 
 
-def _say_run(store: ResultStore, run_id: str) -> None:
+def _say_run(store: ResultStore, run_id: str, *, quiet: bool) -> None:
     from migverify.tables.run_facts import READ_WHOLE
 
-    say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
+    if not quiet:
+        say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
+    # No progress, so `--quiet` keeps it: the run takes much longer than the one that was asked for.
     for pair, why in (store.load_run(run_id).facts.get(READ_WHOLE) or {}).items():
         say(visible(f"{pair}: {why}: it is read whole", lines=False))
-
-
-def _silent(run_id: str) -> None:
-    del run_id
 
 
 def repair(

@@ -135,7 +135,7 @@ def armed(
     ):
         ledgers = ledger_folder(loaded)
         reverse = reverse_run(opened, run, prepared.digest, ledgers)
-        before = forward_run(opened, forward, prepared.digest)
+        before = forward_run(opened, forward, prepared.digest, prepared.owns)
         ledger = ledgers / f"watch-{reverse.run_id}.db"
         found = ask_armed(prepared, loaded, secrets, opened, before, reverse, ledger, pool, max_unread)
     document = armed_as_dict(found, max_unread)

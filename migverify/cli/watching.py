@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from migverify.watch.status import WatchStatus
 
 LINE_SECONDS = 10.0
+MOST_REASONS = 3
 _LEAST_PERIOD = 1.0
 _PLAIN_SECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -146,8 +147,10 @@ def _table(status: WatchStatus) -> Any:
         table.add_column(name, justify="left" if place < 3 else "right")
     for row in body:
         table.add_row(*map(Text, row))
-    if left:
-        table.caption = f"and {left} more"
+    below = [f"and {left} more"] if left else []
+    # Without a part that says it, the screen would not say why the watch is INCONCLUSIVE.
+    below += [visible(reason, lines=False) for reason in status.reasons[:MOST_REASONS]]
+    table.caption = Text("\n".join(below)) if below else None
     return table
 
 

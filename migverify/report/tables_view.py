@@ -113,7 +113,10 @@ def _detail(table: TablePairReport, link: str, options: ReportOptions) -> Sectio
     blocks: list[Block] = [
         Lines(result.reasons, style="reasons"),
         FactList(tuple(_facts(table)), shown=Audience.PAGE),
-        Lines(tuple(f"{i.what}: {i.reason}" for i in result.not_covered), "not covered"),
+        # A quick answer has the same sentence among its reasons, right above.
+        Lines(
+            tuple(f"{i.what}: {i.reason}" for i in result.not_covered if i.reason not in result.reasons), "not covered"
+        ),
         Lines(tuple(schema_lines([("", item) for item in table.breaking])), "definitions", shown=Audience.TEXT),
         *_schema_table([("", item) for level in SchemaClass for item in result.schema if item.level is level]),
         _row_diffs(table, options),

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, bindparam, exists, func, insert, select
 
 from migverify.codec import encode
-from migverify.errors import StoreError, UsageError
+from migverify.errors import NoRunError, StoreError, UsageError
 from migverify.model import (
     ChunkResult,
     ChunkState,
@@ -414,20 +414,25 @@ def _live_states(states: Sequence[str] | None) -> list[str]:
 
 def named_run(
     store: ResultStore, name: str, kind: StoredKind, digest: str | None = None, *,
-    suits: Callable[[RunInfo], bool] = lambda _: True,
+    suits: Callable[[RunInfo], bool] = lambda _: True, is_own: Callable[[RunInfo], bool] = lambda _: True,
 ) -> RunInfo:  # fmt: skip
-    """Return a run of a kind by its id. ``last`` is the newest of the kind that suits and has the digest.
+    """Return a run of a kind by its id. ``last`` is the newest of the kind that suits, is own and has the digest.
 
     Parameters
     ----------
     digest
-        The hash of what is compared; None for any. Where no run has it, ``last`` is the newest with another one, and
-        whoever compares digests learns what changed.
+        The hash of what is compared; None for any. Where no own run has it, ``last`` is the newest own one with another
+        one, and whoever compares digests learns what changed.
     suits
         A further condition for ``last``, on what ``ResultStore.runs`` returns.
+    is_own
+        Whether a run is of the configuration that asks, as it is or as it was: others may share the store. It takes
+        what ``ResultStore.runs`` returns and, where no run has the digest, also runs with their plans.
 
     Raises
     ------
+    NoRunError
+        there is none that ``last`` could mean.
     UsageError
         there is no such run, or it is of another kind.
     """
@@ -443,10 +448,24 @@ def named_run(
         return info
     fitting = [info for info in store.runs(RUNS_SEARCHED) if info.kind is kind and suits(info)]
     if not fitting:
-        start = f"Start one by `migverify {_STARTED_BY[kind]}`, or name" if kind in _STARTED_BY else "Name"
-        raise UsageError(
+        raise NoRunError(
             f"the store holds no such run {kind.words} among its newest {RUNS_SEARCHED:,}",
-            hint=f"{start} a run by its id.",
+            hint=f"{_start_one(kind)} a run by its id.",
         )
-    same = (info for info in fitting if digest is None or info.plan_hash == digest)
-    return store.load_run(next(same, fitting[0]).run_id)
+    own = [info for info in fitting if is_own(info)]
+    if same := [info for info in own if digest is None or info.plan_hash == digest]:
+        return store.load_run(same[0].run_id)
+    newest: dict[str, str] = {}
+    for info in own:
+        newest.setdefault(info.plan_hash, info.run_id)
+    if earlier := next(filter(is_own, map(store.load_run, newest.values())), None):
+        return earlier
+    raise NoRunError(
+        f"this configuration has no run {kind.words} yet that `last` could mean: those in the store, such as"
+        f" {fitting[0].run_id}, are of other servers or other tables",
+        hint=f"{_start_one(kind)} a run by its id, if its servers are these under other addresses.",
+    )
+
+
+def _start_one(kind: StoredKind) -> str:
+    return f"Start one by `migverify {_STARTED_BY[kind]}`, or name" if kind in _STARTED_BY else "Name"

@@ -22,7 +22,7 @@ from migverify.tables.handover import UnreadChanges, read_unread
 from migverify.tables.loss import WatchState, plans_of, table_gaps, watch_gaps, watch_state
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables
-from migverify.tables.recheck import refuse_other
+from migverify.tables.recheck import IsOwn, any_run, refuse_other
 from migverify.tables.run_facts import BEGAN, planned_pairs
 from migverify.tables.tasks import Secrets
 from migverify.tables.watch_streams import watched_pairs
@@ -50,7 +50,7 @@ class ArmedRollback:
         return verdict_of(self.problems, self.unknown)
 
 
-def forward_run(store: ResultStore, name: str, digest: str) -> RunInfo:
+def forward_run(store: ResultStore, name: str, digest: str, is_own: IsOwn = any_run) -> RunInfo:
     """Return a forward watch by its run; ``last`` is the newest one.
 
     Raises
@@ -69,7 +69,7 @@ def forward_run(store: ResultStore, name: str, digest: str) -> RunInfo:
             f"the store holds no forward watch among its newest {RUNS_SEARCHED:,} runs",
             hint="Start one: migverify tables watch --since RUN",
         )
-    run = named_run(store, name, StoredKind.TABLES, digest, suits=suits)
+    run = named_run(store, name, StoredKind.TABLES, digest, suits=suits, is_own=is_own)
     if not suits(run):
         raise UsageError(f"run {run.run_id} is no forward watch", hint="`last` takes the newest one.")
     refuse_other(run, digest, "Put the configuration back as it was.")

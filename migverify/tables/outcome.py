@@ -114,9 +114,16 @@ def conclude(
         gaps = [*gaps, *_of_part(pair.part, tally, equal=not mismatches and not gaps)]
     return pair_result(
         pair, verdict_of(mismatches, gaps), (*mismatches, *gaps), diffs, seconds, details,
-        rows=(tally.count_source, tally.count_target), chunks=tally.chunks,
+        rows=_rows(pair, tally), chunks=tally.chunks,
         blind_spots=[MOVES] if may_miss_moves(pair, tally) and not source_still else [],
     )  # fmt: skip
+
+
+def _rows(pair: PairPlan, tally: ChunkTotals) -> tuple[int | None, int | None]:
+    """Return the rows of each side, as counted; of a quick answer that counts no table, the rows that it read."""
+    if pair.part is not None and tally.count_source is None and tally.count_target is None:
+        return tally.rows_source, tally.rows_target
+    return tally.count_source, tally.count_target
 
 
 def conclude_counts(

@@ -5,14 +5,17 @@ Everything after it (chunks, the search for rows that differ, second reads) is t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
+from migverify.errors import UsageError
 from migverify.model import ColumnPair, TableDef
 from migverify.sql.key_range import sorts_equally
 from migverify.sql.quoting import quote_name, quote_text
 from migverify.tables.quick import Level, PairPart, QuickRead, unseen_by
 
+MOST_NAMES = 10
 MOMENTS = frozenset({"datetime", "timestamp"})
 
 
@@ -66,6 +69,32 @@ def plan_part(
         columns = [[column for column in some if column.target.name in names] for some in columns]
     part = PairPart(read, unseen_by(read, key), refused, conditions if read.column else (), scan)
     return PlannedPart(part, columns, range_key, own)
+
+
+def refuse_unknown_column(read: QuickRead, columns: Mapping[str, str]) -> None:
+    """Refuse a column of time that no table has: with a typo every run would end like one of equal rows.
+
+    Parameters
+    ----------
+    columns
+        The data type by name of the columns of all tables on either side.
+
+    Raises
+    ------
+    UsageError
+        no table has it.
+    """
+    name = read.column.lower()
+    if not name or name in map(str.lower, columns):
+        return
+    moments = sorted(column for column, kind in columns.items() if kind in MOMENTS)
+    hint = "No table has a DATETIME or TIMESTAMP column: --sample and --level need none."
+    if close := get_close_matches(name, moments, n=1) or get_close_matches(name, columns, n=1):
+        hint = f"Did you mean {close[0]}?"
+    elif moments:
+        more = f" and {len(moments) - MOST_NAMES} more" if len(moments) > MOST_NAMES else ""
+        hint = f"DATETIME and TIMESTAMP columns are: {', '.join(moments[:MOST_NAMES])}{more}."
+    raise UsageError(f"--updated-since: no table has a column {read.column}", hint=hint)
 
 
 def _by_column(

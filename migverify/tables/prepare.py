@@ -29,7 +29,7 @@ from migverify.db.server_state import BinlogStatus, binlog_status, global_variab
 from migverify.db.session import Session, open_session, session_statements
 from migverify.db.snapshot import held_snapshot
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
-from migverify.model import Flavor, TableDef
+from migverify.model import Flavor, RunInfo, TableDef
 from migverify.secrets import resolve_password
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES, hash_probe_sql
@@ -43,7 +43,7 @@ from migverify.tables.overrides import refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden, refuse_same_tables
 from migverify.tables.plan import compared_in_part, plan_pair
 from migverify.tables.quick import QuickRead
-from migverify.tables.run_facts import IN_PART
+from migverify.tables.run_facts import IN_PART, is_of_servers, planned_pairs
 from migverify.tables.tasks import PairPlan, Rules, Secrets
 
 NO_BINARY_LOG = "no binary log"
@@ -63,7 +63,8 @@ class PreparedTables:
     that a later run can tell which results a change of a table made stale. ``identities`` say by the same names which
     table each was, read before its definition. ``chosen`` are the patterns of ``--tables``, empty for all tables.
     ``parts`` plans the pairs as a quick answer reads them. ``excluded`` are the tables that ``tables.exclude`` leaves
-    out; ``in_part`` says by pair id why a table is compared in part.
+    out; ``in_part`` says by pair id why a table is compared in part. ``columns`` are the data types of all columns by
+    name.
     """
 
     names: tuple[tuple[str, str, str], ...]
@@ -81,6 +82,7 @@ class PreparedTables:
     excluded: tuple[str, ...] = ()
     in_part: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: Callable[[QuickRead], Iterator[PairPlan]] = lambda _: iter(())
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     def stored(self) -> dict[str, Any]:
         """Return the plan as the store keeps it; the statements are kept per pair when it begins."""
@@ -91,6 +93,16 @@ class PreparedTables:
             for i, s, t in self.names
         ]  # fmt: skip
         return {"pairs": pairs, "hash": self.hash, "comparison_digest": self.digest}
+
+    def owns(self, run: RunInfo) -> bool:
+        """Whether a run is of this configuration, as it is or as it was: of its servers, and of one of its tables.
+
+        A run without its plan (``ResultStore.runs``) is judged by its servers alone.
+        """
+        if not is_of_servers(run, self.facts):
+            return False
+        names = (name for name, _, _ in self.names)
+        return run.plan_hash == self.digest or not run.plan or not planned_pairs(run).keys().isdisjoint(names)
 
 
 @contextmanager
@@ -279,10 +291,12 @@ def _prepared(
     for endpoint in endpoints:
         own = {name: v for of in layouts.values() for name, v in of.items() if name.startswith(f"{endpoint}/")}
         facts[endpoint]["layout"] = digest(own)
+    everything = (table for pair in found for table in (*pair.sources, pair.target) if table is not None)
+    columns = {column.name: column.data_type for table in everything for column in table.columns}
     rows = sum(sum(t.rows for t in p.sources) for p in found)
     return PreparedTables(
         tuple(names), rows, hash_name, facts, comparison_digest(config), skipped, read_at, pairs, layouts, known,
-        in_part=in_part, parts=pairs,
+        in_part=in_part, parts=pairs, columns=columns,
     )  # fmt: skip
 
 

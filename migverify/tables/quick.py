@@ -80,7 +80,7 @@ def unseen_by(read: QuickRead, key: str) -> str:
         return "counts cannot show rows with other values, or as many other rows in the place of some"
     sentences = []
     if read.level is Level.KEYS:
-        sentences.append(f"keys cannot show other values in the columns outside of the key ({key})")
+        sentences.append(f"keys cannot show other values in the columns outside of the key{f' ({key})' if key else ''}")
     if read.share:
         sentences.append(f"a sample cannot show differences outside of its key ranges ({read.share} of the key space,"
                          f" seed {read.seed})")  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
@@ -18,6 +18,11 @@ from migverify.tables.watch_status import Base
 
 CHUNKS_AT_ONCE = 1000
 MOST_REASONS = 20
+IsOwn = Callable[[RunInfo], bool]
+"""Whether a run is of the configuration that asks: others may share the store."""
+RESTS_ON_NOTHING = (
+    "this watch rests on no run: of rows that are not written from now on it says nothing; begin it with --since RUN"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,21 @@ class SinceResult:
     whole: Mapping[str, str] = field(default_factory=dict)
 
 
-def tables_run(store: ResultStore, name: str, digest: str | None = None, *, watch: bool | None = None) -> RunInfo:
+def any_run(run: RunInfo) -> bool:
+    """Whether a run may be ``last`` for who asks without a configuration: any is."""
+    del run
+    return True
+
+
+def tables_run(
+    store: ResultStore, name: str, digest: str | None = None, *, watch: bool | None = None, is_own: IsOwn = any_run
+) -> RunInfo:
     """Return a run of the tables; ``watch`` says whether ``last`` is a watch or a verification, None for either."""
-    return named_run(
-        store, name, StoredKind.TABLES, digest, suits=lambda one: watch is None or bool(one.facts.get("watch")) is watch
-    )
+
+    def suits(run: RunInfo) -> bool:
+        return watch is None or bool(run.facts.get("watch")) is watch
+
+    return named_run(store, name, StoredKind.TABLES, digest, suits=suits, is_own=is_own)
 
 
 def run_of_tables(store: ResultStore, name: str) -> RunInfo:
@@ -47,16 +62,20 @@ def run_of_tables(store: ResultStore, name: str) -> RunInfo:
     return named_run(store, name, StoredKind.TABLES)
 
 
-def run_to_resume(store: ResultStore, name: str, digest: str) -> RunInfo:
+def run_to_resume(store: ResultStore, name: str, digest: str, is_own: IsOwn = any_run) -> RunInfo:
     """Return a verification or a quick answer to go on with; ``last`` is the newest of both."""
     kinds = (StoredKind.TABLES, StoredKind.QUICK)
 
     def suits(run: RunInfo) -> bool:
         return run.kind in kinds and not run.facts.get("watch")
 
-    named = store.load_run(name) if name != "last" else next(filter(suits, store.runs(RUNS_SEARCHED)), None)
+    def newest() -> RunInfo | None:
+        own = [run for run in store.runs(RUNS_SEARCHED) if suits(run) and is_own(run)]
+        return next((run for run in own if run.plan_hash == digest), own[0] if own else None)
+
+    named = store.load_run(name) if name != "last" else newest()
     kind = StoredKind.QUICK if named is not None and named.kind is StoredKind.QUICK else StoredKind.TABLES
-    return named_run(store, name, kind, digest, suits=suits)
+    return named_run(store, name, kind, digest, suits=suits, is_own=is_own)
 
 
 def quick_read(run: RunInfo) -> QuickRead | None:
@@ -76,8 +95,9 @@ def quick_read(run: RunInfo) -> QuickRead | None:
 
 
 def proof_run(
-    store: ResultStore, name: str, digest: str, *, watches: Literal["none", "proved", "all"] = "none"
-) -> RunInfo:
+    store: ResultStore, name: str, digest: str, *, watches: Literal["none", "proved", "all"] = "none",
+    is_own: IsOwn = any_run,
+) -> RunInfo:  # fmt: skip
     """Return a run that another can rest on: a verification, which read whole tables; with ``watches`` also a watch.
 
     A repair read again only the rows that it wrote, and a watch only those that were written while it ran. What goes on
@@ -98,7 +118,7 @@ def proof_run(
     def proves(run: RunInfo) -> bool:
         return suits(run) and (watches == "all" or not run.facts.get("watch") or run.verdict is Verdict.MATCH)
 
-    info = named_run(store, name, StoredKind.TABLES, digest, suits=proves)
+    info = named_run(store, name, StoredKind.TABLES, digest, suits=proves, is_own=is_own)
     if not suits(info):
         what, before = ("repair", "repairs") if info.facts.get("repairs") else ("watch", "since")
         rest = str(info.facts.get(before) or "")

@@ -137,7 +137,7 @@ def run_repair(
     KeyboardInterrupt
         passed on; every transaction is whole, and the new run is recorded as interrupted.
     """
-    info = tables_run(store, run, prepared.digest)
+    info = tables_run(store, run, prepared.digest, is_own=prepared.owns)
     refuse_run(info, prepared)
     _refuse_same_server(config, secrets)
     repair = Repair(info.run_id, info.verdict, folder, clear_folder(folder), [])

@@ -18,13 +18,14 @@ from migverify.codec import encode
 from migverify.config import Config
 from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
-from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK, MigverifyError, PlanError, in_words
+from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK, MigverifyError, NoRunError, PlanError, in_words
 from migverify.model import Endpoint, NotCovered, RunInfo, StoredKind, TableResult, Verdict
 from migverify.sql.server import UTC_NOW
 from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
 from migverify.tables.governor import ConnectionGovernor
 from migverify.tables.pair_run import STAMPS
+from migverify.tables.part import refuse_unknown_column
 from migverify.tables.plan import check_same_plan, is_same_plan, plan_digest
 from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, PreparedTables, position, rules_of
 from migverify.tables.quick import QuickRead, parse_interval
@@ -179,7 +180,7 @@ def _open_run(
 ) -> tuple[str, set[str] | None]:  # fmt: skip
     """Start or resume a run; returns its id and the ids of the pairs to verify (None for all)."""
     if request.resume is not None:
-        info = run_to_resume(store, request.resume, prepared.digest)
+        info = run_to_resume(store, request.resume, prepared.digest, prepared.owns)
         refuse_other(info, prepared.digest, _OTHER)
         if info.facts.get("watch"):
             raise PlanError(f"run {info.run_id} is a watch",
@@ -194,17 +195,16 @@ def _open_run(
         **({EXCLUDED: list(prepared.excluded)} if prepared.excluded else {}),
     }  # fmt: skip
     if request.since is not None:
-        earlier = proof_run(store, request.since, prepared.digest)
-        refuse_other(earlier, prepared.digest, _OTHER)
-        facts["since_run"] = earlier.run_id
+        facts |= _rests_on(prepared, store, request.since)
     if request.quick is not None:
         quick = request.quick
         if quick.column:
+            refuse_unknown_column(quick, prepared.columns)
             quick = replace(quick, moment=utc_before(parse_interval(quick.interval)))
         facts["quick"] = encode(quick)
     if request.recheck is None:
         return _started(store, prepared, request, prepared.stored(), facts), None
-    old = proof_run(store, request.recheck, prepared.digest, watches="all")
+    old = proof_run(store, request.recheck, prepared.digest, watches="all", is_own=prepared.owns)
     refuse_other(old, prepared.digest, _OTHER)
     return _open_recheck(prepared, store, request, old, facts)
 
@@ -285,6 +285,23 @@ def _read_again(prepared: PreparedTables, store: ResultStore, old: RunInfo, rede
         f"run {old.run_id} proved every table pair equal: {NOTHING_TO_RECHECK}",
         hint=since if old.verdict is Verdict.MATCH else "Begin a new run: `migverify tables verify`.",
     )
+
+
+def _rests_on(prepared: PreparedTables, store: ResultStore, since: str) -> dict[str, Any]:
+    """Return the facts that say on which run a new one rests; or that all is read, as there is none for ``last``.
+
+    A proof that recurs has no earlier run in its first night, and none after a change of the configuration: reading all
+    tables is never wrong then, and takes longer.
+    """
+    try:
+        earlier = proof_run(store, since, prepared.digest, is_own=prepared.owns)
+    except NoRunError:
+        return {READ_WHOLE: {"all tables": "this configuration has no earlier run to rest on"}}
+    if since == "last" and earlier.plan_hash != prepared.digest:
+        why = f"run {earlier.run_id}, the newest of these servers, compared other tables, routes or overrides"
+        return {READ_WHOLE: {"all tables": why}}
+    refuse_other(earlier, prepared.digest, _OTHER)
+    return {"since_run": earlier.run_id}
 
 
 def _started(

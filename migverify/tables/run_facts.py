@@ -127,6 +127,24 @@ def _is_same_server(one: Any, other: Any) -> bool:
     return ("host" in one or "address" in one) and _address(one) == _address(other)
 
 
+def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
+    """Whether a run read these servers, or does not say which.
+
+    ``endpoints`` are the facts of the servers by name, as a run keeps them. A server that says which one it is may have
+    another address than it had.
+    """
+    known = run.facts.get("endpoints")
+    if not isinstance(known, Mapping) or not known:
+        return True
+    return known.keys() == endpoints.keys() and all(_is_same(known[name], endpoints[name]) for name in endpoints)
+
+
+def _is_same(then: Any, now: Any) -> bool:
+    if compared_address(_address(then)) == compared_address(_address(now)):
+        return True
+    return isinstance(then, Mapping) and bool(then.get("server")) and then["server"] == now.get("server")
+
+
 def newer_differences(
     store: ResultStore, runs: Iterable[RunInfo], digest: str, moment: float
 ) -> Iterator[tuple[RunInfo, frozenset[str]]]:

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from migverify.changes.model import Position
 from migverify.config import Config, includes
@@ -22,7 +23,7 @@ from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.moving_rows import MovingRows
 from migverify.tables.old_side import make_old_side
 from migverify.tables.prepare import PreparedTables, prepare, rules_of
-from migverify.tables.recheck import bases_of, proof_run, refuse_other, rests_on
+from migverify.tables.recheck import RESTS_ON_NOTHING, bases_of, proof_run, refuse_other, rests_on
 from migverify.tables.run_facts import BEGAN, EXCLUDED, HAND_OVER, THROUGH, carried_from
 from migverify.tables.sweep import Sweep, timed_sweep
 from migverify.tables.tasks import PairPlan, Secrets
@@ -100,7 +101,7 @@ def watch_tables(
     folder
         Where ledgers lie: one file a watch, named by its run.
     on_base
-        Takes in words which run it rests on.
+        Takes in words which run it rests on, or that it rests on none.
     stop
         Says that the watch is to end after what it is doing.
 
@@ -113,7 +114,9 @@ def watch_tables(
     ChangeError
         the stream cannot begin: purged, or the source writes no row binlog.
     """
-    run = WatchRun(store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored(), request.reverse)
+    run = WatchRun(
+        store, StoredKind.TABLES, "watch", prepared.digest, prepared.stored(), request.reverse, prepared.owns
+    )
     resumed = run.resume(request.resume) if request.resume is not None else None
     base = _base(prepared, store, request, resumed)
     if base is not None:
@@ -128,8 +131,8 @@ def watch_tables(
             **({"sweep": minutes} if (minutes := sweep_minutes(config, request, None)) else {}),
         })  # fmt: skip
     on_start(run.run_id)
-    if base is not None:
-        on_base(rests_on(base))
+    if base is not None or sweep_minutes(config, request, resumed) is None:
+        on_base(RESTS_ON_NOTHING if base is None else rests_on(base))
     with (
         run.interruptible(), closing(SessionPool(secrets)) as pool,
         closing(Ledger(folder / f"watch-{run.run_id}.db")) as ledger,
@@ -154,7 +157,8 @@ def _base(
 ) -> RunInfo | None:
     """Return the verification that the watch keeps current: a watch that goes on has the one it began with."""
     if request.since:
-        return proof_run(store, request.since, prepared.digest, watches="proved" if request.reverse else "none")
+        watches: Literal["none", "proved"] = "proved" if request.reverse else "none"
+        return proof_run(store, request.since, prepared.digest, watches=watches, is_own=prepared.owns)
     began_with = str(resumed.facts.get("since") or "") if resumed is not None else ""
     return store.load_run(began_with) if began_with else None
 

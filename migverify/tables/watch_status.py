@@ -307,7 +307,7 @@ def status_of(facts: WatchFacts) -> TablesStatus:
     covers = _covers(facts, tables)
     if not covers:
         gaps.append(
-            "nothing was compared: there is no verification to start from (--since RUN), and nothing was written"
+            "nothing was compared: this watch rests on no run (begin it with --since RUN), and nothing was written"
         )
     if facts.limits.reverse and sweep is None and not any(s.stream.applied.writes for s in facts.sources):
         gaps += _unwitnessed(tables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,8 @@ class WatchRun:
         What is watched: a watch goes on only with the same.
     reverse
         The target is written, and the source follows: places of the two directions are not alike.
+    is_own
+        Whether a run is of the configuration that asks: others may share the store.
     """
 
     store: ResultStore
@@ -37,6 +39,7 @@ class WatchRun:
     digest: str
     plan: dict[str, Any]
     reverse: bool = False
+    is_own: Callable[[RunInfo], bool] = lambda _: True
     run_id: str = ""
     began: float = field(default_factory=time.time)
 
@@ -56,7 +59,7 @@ class WatchRun:
                 return False
             return not (self.reverse and run.facts.get(DRAIN))
 
-        info = named_run(self.store, name, self.kind, self.digest, suits=suits)
+        info = named_run(self.store, name, self.kind, self.digest, suits=suits, is_own=self.is_own)
         if not info.facts.get(self.fact):
             raise UsageError(
                 f"run {info.run_id} is no watch {self.kind.words}", hint="`--resume last` takes the newest."

@@ -109,7 +109,10 @@ def lines(status: WatchStatus) -> Iterator[str]:
     """Yield the headline, then why the verdict is as it is."""
     yield status.headline()
     reasons = [f"  {p.name}: {p.reasons[0]}" for p in status.parts if p.verdict is status.verdict and p.reasons]
-    yield from reasons if status.verdict is Verdict.MISMATCH else reasons[:MOST_LINES]
+    if status.verdict is Verdict.MISMATCH:
+        yield from reasons
+    else:  # What concerns all parts comes first: a watch that rests on no run has no part that says so.
+        yield from [*(f"  {reason}" for reason in status.reasons), *reasons][:MOST_LINES]
 
 
 def final_text(status: WatchStatus) -> str:

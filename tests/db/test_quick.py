@@ -224,6 +224,10 @@ def test_the_command_has_its_exit_codes_and_json_and_resumes(filled: Databases, 
     assert document, messages
     assert "warning" not in messages
     assert (code, document["quick"]["column"], document["quick"]["level"]) == (3, "updated_at", "keys")
+    code, document, messages = run_command(config, "--updated-since", "updated", "2h")
+    assert (code, document) == (2, {}), "a typo does not end like a night of equal rows"
+    assert "no table has a column updated\n" in messages
+    assert "Did you mean updated_at?" in messages
     filled.target("ALTER TABLE t DROP INDEX updated_at")
     _, _, messages = run_command(config, "--updated-since", "updated_at", "2h")
     assert f"warning: {filled.name}.t: no index of target begins with updated_at" in messages
@@ -232,12 +236,14 @@ def test_the_command_has_its_exit_codes_and_json_and_resumes(filled: Databases, 
 def test_nothing_rests_on_a_quick_answer(filled: Databases, tmp_path: Path) -> None:
     config = write_config(tmp_path, filled.pair, filled.name)
     quick = verify(config, quick=KEYS).run_id
-    used: tuple[dict[str, Any], ...] = ({"since": quick}, {"recheck": quick}, {"since": "last"}, {"recheck": "last"})
+    used: tuple[dict[str, Any], ...] = ({"since": quick}, {"recheck": quick}, {"recheck": "last"})
     for how in used:
         with pytest.raises(UsageError):
             verify(config, **how)
-    proof = verify(config)
-    assert proof.verdict is Verdict.MATCH
+    code, document, messages = run_command(config, "--since", "last", "--quiet")
+    assert (code, document["verdict"]) == (0, "MATCH"), messages
+    assert "all tables: this configuration has no earlier run to rest on: it is read whole" in messages
+    assert document["tables"][0]["rows_source"] == 2000
     assert verify(config, quick=COUNTS).verdict is Verdict.INCONCLUSIVE
     with pytest.raises(MigverifyError, match="nothing to recheck"):
         verify(config, recheck="last")  # the proof, and not the newer quick answer

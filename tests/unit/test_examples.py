@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from migverify.cli.main import run
 from migverify.config import load_config
 from tests.pages import declared_commands
 
@@ -100,7 +101,7 @@ def test_configurations_of_the_examples_are_read(tmp_path: Path) -> None:
         for document in yaml.safe_load_all((EXAMPLES / "kubernetes" / "config.yaml").read_text())
     ]
     (tmp_path / "migverify.yaml").write_text(config.replace("/tls/", str(tmp_path) + "/"))
-    for name in ("source-ca.pem", "target-ca.pem"):
+    for name in ("source-ca.pem", "target-ca.pem", "store-ca.pem"):
         (tmp_path / name).write_text("")
     for path in (
         tmp_path / "migverify.yaml",
@@ -112,7 +113,9 @@ def test_configurations_of_the_examples_are_read(tmp_path: Path) -> None:
 
 def test_containers_run_without_rights_and_get_secrets_by_reference() -> None:
     seen = list(containers())
-    assert {name for name, _, _ in seen} == {"job.yaml Job", "cronjob.yaml CronJob", "watch.yaml Deployment"}
+    assert {name for name, _, _ in seen} == {
+        "job.yaml Job", "cronjob.yaml CronJob", "watch.yaml Deployment", "fleet.yaml Deployment", "fleet.yaml CronJob",
+    }  # fmt: skip
     for name, pod, container in seen:
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["securityContext"]["runAsUser"] > 10000, name
@@ -129,9 +132,38 @@ def test_containers_run_without_rights_and_get_secrets_by_reference() -> None:
     assert "kind: Secret" not in "".join(path.read_text() for path in MANIFESTS)
 
 
+def test_the_fleet_of_the_cluster_finds_its_services_where_they_are_mounted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = list(yaml.safe_load_all((EXAMPLES / "kubernetes" / "fleet.yaml").read_text()))
+    (tmp_path / "fleet.yaml").write_text(documents[0]["data"]["fleet.yaml"])
+    config = yaml.safe_load((EXAMPLES / "kubernetes" / "config.yaml").read_text())["data"]["migverify.yaml"]
+    # The store of the example is a server; without one the plan is made of what a new store has.
+    own = "\n".join(line for line in config.splitlines() if not line.startswith("store")).replace(
+        "/tls/", f"{tmp_path}/"
+    )
+    for name in ("source-ca.pem", "target-ca.pem"):
+        (tmp_path / name).write_text("")
+    for name, value in PASSWORDS.items():
+        monkeypatch.setenv(name, value)
+    for document in documents:
+        spec = document.get("spec", {})
+        template = spec.get("jobTemplate", {}).get("spec", spec).get("template")
+        if template is None:
+            continue
+        (container,) = template["spec"]["containers"]
+        (mounted,) = [one for one in container["volumeMounts"] if one["name"] == "config"]
+        (tmp_path / Path(mounted["mountPath"]).relative_to("/data")).write_text(own)
+        assert {"name": "MIGVERIFY_FLEET", "value": "/data/fleet.yaml"} in container["env"]
+    assert run(["fleet", "verify", "--plan", "--now", "--fleet", str(tmp_path / "fleet.yaml")]) == 0
+    planned = capsys.readouterr().out
+    assert "10 to mysql.payments.svc:3306, 10 to tidb.payments.svc:4000" in planned
+
+
 def test_a_mismatch_ends_a_job_and_what_was_not_read_is_tried_again() -> None:
-    for path in ("job.yaml", "cronjob.yaml"):
-        document = yaml.safe_load((EXAMPLES / "kubernetes" / path).read_text())
+    for path in ("job.yaml", "cronjob.yaml", "fleet.yaml"):
+        documents = yaml.safe_load_all((EXAMPLES / "kubernetes" / path).read_text())
+        (document,) = [one for one in documents if one["kind"] in ("Job", "CronJob")]
         spec = document["spec"].get("jobTemplate", document)["spec"]
         rule = spec["podFailurePolicy"]["rules"][0]
         assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [1, 2])

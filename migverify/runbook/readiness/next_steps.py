@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator
 
 from migverify.model import NextStep
@@ -30,17 +29,16 @@ _COMMANDS = {
 _LONGEST_REASON = 200
 
 
-def next_steps(conditions: Iterable[Condition], runbook: str, check: str) -> Iterator[NextStep]:
+def next_steps(conditions: Iterable[Condition], drill: str, check: str) -> Iterator[NextStep]:
     """Yield the command of each condition that is not met, each command once; none when all are met.
 
     Parameters
     ----------
-    runbook
-        The runbook's file.
+    drill
+        The command that begins a rehearsal.
     check
         The command that says what lint refuses.
     """
-    drill = shlex.join(["migverify", "runbook", "run", runbook, "--kind", "rehearsal"])
     reasons: dict[str, list[str]] = {}
     for one in conditions:
         if one.state not in (MISSING, UNKNOWN):

@@ -12,6 +12,7 @@ from migverify.cli import init, survey
 from migverify.cli.main import run
 from migverify.cli.survey import Survey, guess_routes, notes
 from migverify.config import load_config, make_route
+from migverify.errors import UsageError
 from migverify.model import Endpoint
 
 NAME = st.text(
@@ -215,3 +216,17 @@ def test_wrong_options(
     assert expected in shown.err
     assert "hunter2" not in shown.err + shown.out
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("tables", "name", "advice"), [
+    ({}, "orders", "u sees no database there. If it exists, GRANT SELECT ON `orders`.* to u (docs/privileges.md)."),
+    ({"orders": ["t"]}, "order", "Did you mean orders? If it exists, GRANT SELECT ON `order`.* to u"),
+    ({"web": ["t"]}, "orders", "u sees: web. If it exists, GRANT"),
+])  # fmt: skip
+def test_a_database_that_the_user_does_not_see_may_be_there(
+    tables: dict[str, list[str]], name: str, advice: str
+) -> None:
+    """A server lists only databases on which the user has a grant."""
+    with pytest.raises(UsageError, match=f"source has no database {name} that u may see") as refused:
+        init._limited(seen("source", tables), [name])
+    assert str(refused.value.hint).startswith(advice)

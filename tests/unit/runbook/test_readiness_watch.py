@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from migverify import secrets
 from migverify.cli.main import run
+from migverify.cli.runbook_history import drill_command
 from migverify.errors import StoreError, UsageError
 from migverify.exposition import page
 from migverify.runbook.announce import lanes
@@ -621,6 +622,34 @@ def test_a_runbook_that_lint_refuses_is_not_ready_and_announced(
     assert "small.yaml" in change["reasons"][0]
     assert change["reasons"][0].endswith("[unknown-person]")
     assert "NOT READY: definition: " in Path("announced").read_text().splitlines()[-1]
+
+
+@pytest.mark.parametrize("watched", [(), ("--watch", "--no-announce")], ids=["once", "watch"])
+def test_the_command_of_a_rehearsal_lacks_only_who_acts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], watched: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    book = small(tmp_path)
+    run(["runbook", "readiness", str(book), "-e", "prod", "--runs", "elsewhere", "--json", *watched])
+    found = json.loads(capsys.readouterr().out)
+    (drill,) = [one["command"] for one in found["next_steps"] if "rehearsal" in one["command"]]
+    assert run(shlex.split(drill)[1:]) == 2
+    assert "'PERSON' is none of the runbook's people" in capsys.readouterr().err
+    assert "--runs elsewhere" in drill
+
+
+def test_a_rehearsal_of_production_is_in_the_other_environment_and_without_its_configuration(tmp_path: Path) -> None:
+    book, pay = small(tmp_path), Path("pay/migverify.yaml")
+    assert drill_command(book, {"service": "orders"}, "prod", "runs", Path("dr"), pay) == (
+        f"migverify runbook run {book} --kind rehearsal --environment lab --as PERSON --set service=orders --cases dr"
+    )
+    assert drill_command(book, {}, "lab", "runs", None, pay).endswith(
+        "--environment lab --as PERSON --config " + str(pay)
+    )
+    book.write_text(book.read_text().replace("  lab: {}\n", ""))
+    assert drill_command(book, {}, "prod", "runs", None, pay).endswith("prod --as PERSON --config pay/migverify.yaml")
+    book.write_text("another: file")
+    assert drill_command(book, {}, "prod", "runs", None, None).endswith("--environment prod --as PERSON")
 
 
 def test_readiness_without_a_watch_says_what_lint_refuses(

@@ -280,3 +280,17 @@ def test_runs_that_are_not_over_are_named(folder: Path, capsys: pytest.CaptureFi
     code, found = told(capsys)
     assert code == 0
     assert (id_, "warn") in {(one["name"], one["state"]) for one in found["items"] if one["part"] == "runs"}
+
+
+def test_offline_without_an_environment_shows_the_plan_of_each(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert run(["runbook", "check", "small.yaml", "--offline"]) == 0
+    shown = capsys.readouterr().out
+    plans = [line for line in shown.splitlines() if "run of kind rehearsal in " in line]
+    assert [line.rpartition(" ")[2] for line in plans] == ["lab", "prod"]
+    assert shown.count("critical") >= 2, "each with the times of its steps"
+    assert run(["runbook", "check", "small.yaml", "--offline", "--json"]) == 0
+    assert "plan" not in json.loads(capsys.readouterr().out), "JSON has the plan of one environment: --environment"
+    assert not (folder / "runs").exists()

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from migverify.config import TableOverride
+from migverify.errors import UsageError
 from migverify.model import Endpoint, IndexDef, TableDef
 from migverify.sql.checksum import full_rows_sql
+from migverify.tables.part import refuse_unknown_column
 from migverify.tables.plan import plan_digest, plan_pair, read_statements
 from migverify.tables.quick import Level, PairPart, QuickRead
 from migverify.tables.tasks import PairPlan, Rules, Task, by_key, task_from_text
@@ -38,6 +40,34 @@ def pair(read: QuickRead | None, *indexes: IndexDef, **override: Any) -> PairPla
 def part_of(plan: PairPlan) -> PairPart:
     assert plan.part is not None
     return plan.part
+
+
+COLUMNS = {"id": "int", "updated_at": "datetime", "created": "timestamp"}
+
+
+def test_a_column_that_some_table_has_in_any_case_is_no_typo() -> None:
+    refuse_unknown_column(RECENT, COLUMNS)
+    refuse_unknown_column(replace(RECENT, column="UPDATED_AT"), COLUMNS)
+    refuse_unknown_column(replace(RECENT, column="ID"), COLUMNS)  # of another type: its table says so
+    refuse_unknown_column(KEYS, COLUMNS)
+
+
+@pytest.mark.parametrize(("name", "advice"), [
+    ("updated", "Did you mean updated_at?"),
+    ("Update_At", "Did you mean updated_at?"),
+    ("xyz", "DATETIME and TIMESTAMP columns are: created, updated_at."),
+])  # fmt: skip
+def test_a_column_that_no_table_has_is_a_usage_error(name: str, advice: str) -> None:
+    """A nightly job with a typo ended like every healthy night: INCONCLUSIVE."""
+    with pytest.raises(UsageError, match=f"--updated-since: no table has a column {name}") as refused:
+        refuse_unknown_column(replace(RECENT, column=name), COLUMNS)
+    assert refused.value.hint == advice
+
+
+def test_where_no_table_has_a_column_of_time_the_refusal_says_so() -> None:
+    with pytest.raises(UsageError) as refused:
+        refuse_unknown_column(RECENT, {"id": "int"})
+    assert refused.value.hint == "No table has a DATETIME or TIMESTAMP column: --sample and --level need none."
 
 
 def test_a_whole_verification_is_planned_as_before() -> None:

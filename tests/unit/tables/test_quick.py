@@ -41,6 +41,7 @@ from tests.toy_tables import RULES, DyingStore, PowerCutError, ToyEngine, ToySid
 
 ROWS = dict.fromkeys(range(1, 1001), "v")
 COUNTS = QuickRead(Level.COUNTS)
+KEYS = QuickRead(Level.KEYS)
 SAMPLE = QuickRead(share="10%", seed=3)
 
 
@@ -330,3 +331,22 @@ def test_the_report_says_in_every_form_what_was_read(tmp_path: Path) -> None:
         assert "none recorded" not in shown
     assert run_status(store, run)["rows"] == 1000
     store.close()
+
+
+def test_a_sample_names_once_a_table_what_it_cannot_show_and_counts_the_rows_that_it_read() -> None:
+    store = FakeStore()
+    pair, facts = part_of(SAMPLE), {"quick": encode(SAMPLE)}
+    run = store.start_run("verify", "h", {"pairs": [{"id": pair.id}]}, facts, kind=StoredKind.QUICK)
+    verify_tables([pair], ToyEngine(ToySide(dict(ROWS)), ToySide(dict(ROWS))), store, run, RULES, Controls())
+    store.finish_run(run, Verdict.INCONCLUSIVE, {"reasons": []})
+    (result,) = store.table_results(run)
+    assert (result.rows_source, result.rows_target) == (100, 100)
+    text = render(read_report(store, run), Format.TEXT)
+    assert "unknown" not in text.partition("Details")[0]
+    details = text.partition("Details")[2].partition("Coverage")[0]
+    assert details.count("a sample cannot show differences outside of its key ranges") == 1
+
+
+def test_keys_of_a_table_without_a_key_have_no_empty_list() -> None:
+    assert unseen_by(KEYS, "") == "keys cannot show other values in the columns outside of the key"
+    assert unseen_by(KEYS, "id").endswith("outside of the key (id)")

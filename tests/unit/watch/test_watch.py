@@ -34,7 +34,7 @@ from migverify.watch import stream as stream_module
 from migverify.watch.applied import Applied, SettleTime
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import KeyState, Ledger, PairCounts, ordinal_of, shown
-from migverify.watch.status import status_metrics
+from migverify.watch.status import lines, status_metrics
 from migverify.watch.stream import Stream
 from migverify.watch.touched import form_of
 from tests.fakes import FakeStore
@@ -616,7 +616,8 @@ def test_a_watch_that_compared_nothing_says_so(made: Any) -> None:
     world = World(random.Random(1), {"1": 1}, {"1": 2})
     status = drain(made(world), world)
     assert (status.verdict, status.covers) == (Verdict.INCONCLUSIVE, "")
-    assert "nothing was compared" in status.reasons[0]
+    assert "nothing was compared: this watch rests on no run (begin it with --since RUN)" in status.reasons[0]
+    assert list(lines(status))[1] == f"  {status.reasons[0]}", "the lines while it goes on say it too"
     world.write("2", 2)
     world.apply(1)
     watch = made(world)

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from migverify.cli.diff_view import list_row_diffs, run_status
-from migverify.errors import UsageError
+from migverify.errors import NoRunError, UsageError
 from migverify.model import DiffKind, LiveState, RowDiff, StoredKind
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore, named_run
-from migverify.tables.recheck import tables_run
+from migverify.tables.prepare import PreparedTables
+from migverify.tables.recheck import proof_run, run_to_resume, tables_run
 
 TABLES: dict[str, object] = {"pairs": []}
 PAIR = {"id": "app.t", "source": "app.t", "target": "app.t"}
@@ -45,6 +46,58 @@ def test_last_of_another_configuration_is_the_newest_run_and_is_refused_later(st
     verified = store.start_run("migverify tables verify", "digest", TABLES, {}, kind=StoredKind.TABLES)
     store.start_run("migverify check", "", {"guards": ["check"]}, {}, kind=StoredKind.GUARDS)
     assert tables_run(store, "last", "another", watch=False).run_id == verified
+
+
+def _facts(host: str, server: str = "") -> dict[str, object]:
+    return {"host": host, "port": 3306, "server": server}
+
+
+def _service(digest: str, table: str, source: str, target: str = "tidb", server: str = "") -> PreparedTables:
+    facts = {"source": _facts(source, server), "target": _facts(target)}
+    return PreparedTables(((table, table, table),), 1, "SHA2", facts, digest, (), 0.0, lambda: iter(()))
+
+
+def _verified(store: ResultStore, service: PreparedTables) -> str:
+    facts = {"endpoints": service.facts}
+    return store.start_run("migverify tables verify", service.digest, service.stored(), facts, kind=StoredKind.TABLES)
+
+
+def _last(store: ResultStore, service: PreparedTables) -> str:
+    return proof_run(store, "last", service.digest, is_own=service.owns).run_id
+
+
+@pytest.mark.parametrize("other", [
+    _service("other", "users.t", "db1"),  # other tables on the same servers
+    _service("other", "orders.t", "db2"),  # the same tables on other servers
+    _service("digest", "orders.t", "db2"),  # ... of the same settings: a second environment
+    _service("digest", "orders.t", "db1", "tidb2"),
+], ids=["tables", "servers", "environment", "target"])  # fmt: skip
+def test_last_is_never_a_run_of_another_service_that_shares_the_store(
+    store: ResultStore, other: PreparedTables
+) -> None:
+    mine = _service("digest", "orders.t", "db1")
+    theirs = _verified(store, other)
+    with pytest.raises(NoRunError, match="this configuration has no run of tables yet") as refused:
+        _last(store, mine)
+    assert theirs in refused.value.message
+    assert "Start one by `migverify tables verify`" in str(refused.value.hint)
+    with pytest.raises(NoRunError):
+        run_to_resume(store, "last", mine.digest, mine.owns)
+    own = _verified(store, mine)
+    _verified(store, other)
+    assert _last(store, mine) == own
+    assert run_to_resume(store, "last", mine.digest, mine.owns).run_id == own
+
+
+def test_last_is_the_run_of_a_server_under_another_address_and_of_a_configuration_that_changed(
+    store: ResultStore,
+) -> None:
+    before = _service("digest", "orders.t", "db1", server="uuid-1")
+    run = _verified(store, before)
+    assert _last(store, _service("digest", "orders.t", "db1.example.com", server="uuid-1")) == run
+    assert _last(store, _service("digest", "orders.t", "DB1")) == run
+    changed = _last(store, _service("another", "orders.t", "db1"))
+    assert changed == run, "whoever compares digests says that the configuration changed"
 
 
 @pytest.mark.parametrize(("kind", "plan", "words"), [
