@@ -133,7 +133,7 @@ class _FleetReader:
             config, opened.store, ServiceRuns.of(config, opened, is_alone=is_alone), self.now, options_of(service)
         )
         oldest = self.fleet.evidence_max_age
-        with opened.store.one_reading():
+        with opened.store.one_reading(reading.runs.rehearsed):
             return replace(
                 found,
                 verifications=part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or (),
