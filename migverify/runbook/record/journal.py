@@ -189,8 +189,8 @@ class RunJournal:
 
     def _next(self, end: int) -> list[bytes]:
         """Return the next lines before number ``end``: the first one where a listing read it, else a page."""
-        if self._link.line == 0 and self._start is not None:
-            return [] if self._start.line is None else [self._start.line]
+        if self._link.line == 0 and self._start is not None and self._start.line is not None:
+            return [self._start.line]
         return self._ask(lambda connection: self._page(connection, self._link.line, end))
 
     def _ask(self, work: Callable[[Connection], T]) -> T:
