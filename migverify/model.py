@@ -11,6 +11,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from migverify.errors import CONTRACT_VERSION, ExitCode
@@ -93,6 +94,7 @@ def is_loopback(host: str) -> bool:
         return host.lower().rstrip(".") == "localhost" or host.startswith("/")
 
 
+@cache
 def default_tls_mode(host: str, *, verifies: bool) -> str:
     """Return the mode of an endpoint that states none.
 

@@ -7,6 +7,7 @@ is ever part of a message, and anything that could be a password is refused as o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from urllib.parse import unquote
 
 DEFAULT_PORTS = {"mysql": 3306, "tidb": 4000}
@@ -22,6 +23,7 @@ class Address:
     user: str
 
 
+@cache
 def parse_endpoint_url(text: str) -> Address:
     """Take ``mysql://user@host:3306`` or ``tidb://user@host:4000`` apart; the parts are percent-decoded.
 

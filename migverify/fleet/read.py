@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from migverify.config import Config, load_config
 from migverify.decision.model import Decision
-from migverify.errors import MigverifyError
+from migverify.errors import MigverifyError, StoreError
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.judge import judge, wrong_entry
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceStanding, ServiceState
@@ -36,6 +36,7 @@ from migverify.fleet.read_runs import (
     read_verifications,
     read_watch,
 )
+from migverify.fleet.second_process import beside
 from migverify.fleet.stores import FleetStores, ServiceRuns
 from migverify.tables.run_facts import pair_addresses
 
@@ -99,18 +100,21 @@ class _FleetReader:
     rooms: FleetRooms = field(default_factory=FleetRooms)
     configs: dict[str, Config | MigverifyError] = field(default_factory=dict)
 
-    def views(self, services: list[FleetService]) -> Iterator[ServiceView]:
-        for service in self.fleet.services:
-            self.configs[service.name] = _config(service)
-            if service.runbook is not None and service.name not in self.fleet.wrong:
-                self.rooms.announce(service.runbook)
-        shared = Counter(map(self._pair, self.fleet.services))
-        with closing(self.stores):
-            for service in services:
-                if service.name in self.fleet.wrong:
-                    yield self._wrong(service)
-                else:
-                    yield self._view(service, is_alone=shared[self._pair(service)] <= 1)
+    def views(self, services: list[FleetService]) -> list[ServiceView]:
+        self.configs.update((service.name, _config(service)) for service in self.fleet.services)
+        right = [service for service in services if service.name not in self.fleet.wrong]
+        with beside(lambda: self._all_stored(right)) as all_stored:
+            for service in self.fleet.services:
+                if service.runbook is not None and service.name not in self.fleet.wrong:
+                    self.rooms.announce(service.runbook)
+            parts = [_PartReader(service, {}) for service in right]
+            journals = [self._journals(part) for part in parts]
+            try:
+                stored = all_stored()
+            except StoreError as error:
+                stored = [self._unstored(service, error.message) for service in right]
+        views = iter([self._view(*each) for each in zip(parts, journals, stored, strict=True)])
+        return [self._wrong(one) if one.name in self.fleet.wrong else next(views) for one in services]
 
     def _wrong(self, service: FleetService) -> ServiceView:
         """Return a service of which nothing is read, as its entry may name another store or pair than was meant."""
@@ -119,6 +123,12 @@ class _FleetReader:
         state = wrong_entry(name, fleet.path.name, fleet.wrong[name], fleet.required(service))
         return ServiceView(service, wave, ServiceEvidence(name, self.now), state)
 
+    def _all_stored(self, services: list[FleetService]) -> list[ServiceEvidence]:
+        """Return what the stores of services say."""
+        shared = Counter(map(self._pair, self.fleet.services))
+        with closing(self.stores):
+            return [self._stored(service, is_alone=shared[self._pair(service)] <= 1) for service in services]
+
     def _pair(self, service: FleetService) -> tuple[str, frozenset[tuple[str, str]]]:
         """Return what two services must not share for runs without a configuration to be of one of them."""
         config = self.configs[service.name]
@@ -126,38 +136,47 @@ class _FleetReader:
             return service.name, frozenset()
         return service.store or config.store.url, frozenset(pair_addresses(config).items())
 
-    def _view(self, service: FleetService, *, is_alone: bool) -> ServiceView:
+    def _view(
+        self, part: _PartReader, journals: ServiceJournals | None, stored: ServiceEvidence
+    ) -> ServiceView:  # fmt: skip
+        service = part.service
         wave, config = self.fleet.wave(service.wave), self.configs[service.name]
+        part.unread.update(stored.unread)
+        if isinstance(config, MigverifyError):
+            part.unread[FleetPart.DRILLS] = config.message
         known = config if isinstance(config, Config) else None
-        part = _PartReader(service, self.now, {})
-        journals = part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: self._journals(service, known))
-        found = ServiceEvidence(service.name, self.now, options=options_of(service), closes=wave.window.closes)
-        if known is not None:
-            found = self._from_store(service, known, found, part, is_alone=is_alone)
-        else:
-            for one in (*STORED, FleetPart.DRILLS):
-                part.unread[one] = config.message if isinstance(config, MigverifyError) else "no configuration"
-        found = self._from_journals(service, known, found, part, journals)
+        found = self._from_journals(service, known, stored, part, journals)
         found = replace(found, unread=dict(part.unread), unread_remedies=_remedies(service, known))
         return ServiceView(service, wave, found, judge(found, rules_of(self.fleet, service)), journals, known)
 
-    def _journals(self, service: FleetService, config: Config | None) -> ServiceJournals | None:
-        return None if service.runbook is None else self.rooms.of(service.runbook, config)
+    def _journals(self, part: _PartReader) -> ServiceJournals | None:
+        book, config = part.service.runbook, self.configs[part.service.name]
+        if book is None:
+            return None
+        known = config if isinstance(config, Config) else None
+        return part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: self.rooms.of(book, known))
 
-    def _from_store(
-        self, service: FleetService, config: Config, found: ServiceEvidence, part: _PartReader, *, is_alone: bool
-    ) -> ServiceEvidence:
+    def _unstored(self, service: FleetService, problem: str) -> ServiceEvidence:
+        """Return the evidence of a service of whose store nothing is known."""
+        closes = self.fleet.wave(service.wave).window.closes
+        unread = dict.fromkeys(STORED, problem)
+        return ServiceEvidence(service.name, self.now, unread=unread, options=options_of(service), closes=closes)
+
+    def _stored(self, service: FleetService, *, is_alone: bool) -> ServiceEvidence:
+        config = self.configs[service.name]
+        if isinstance(config, MigverifyError):
+            return self._unstored(service, config.message)
         opened = self.stores.of(service, config)
         if opened.store is None:
-            part.unread.update(dict.fromkeys(STORED, opened.problem))
-            return found
+            return self._unstored(service, opened.problem)
+        part = _PartReader(service, {})
         reading = RunsReading(
             config, opened.store, ServiceRuns.of(config, opened, is_alone=is_alone), self.now, options_of(service)
         )
         oldest = self.fleet.evidence_max_age
-        with opened.store.one_reading():
-            return replace(
-                found,
+        with opened.store.one_reading(reading.runs.rehearsed):
+            found = replace(
+                self._unstored(service, ""),
                 verifications=part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or (),
                 watch=part.try_read((FleetPart.WATCH,), lambda: read_watch(reading)),
                 rules=part.try_read((FleetPart.RULES,), lambda: read_rules(reading)),
@@ -165,6 +184,7 @@ class _FleetReader:
                 schema=part.try_read((FleetPart.SCHEMA,), lambda: read_schema(reading)),
                 ids=part.try_read((FleetPart.IDS,), lambda: read_ids(reading)),
             )
+        return replace(found, unread=part.unread)
 
     def _from_journals(
         self, service: FleetService, config: Config | None, found: ServiceEvidence, part: _PartReader,
@@ -197,7 +217,6 @@ class _PartReader:
     """Reads parts of a service; what fails is the reason of these parts alone."""
 
     service: FleetService
-    now: float
     unread: dict[FleetPart, str]
 
     def try_read(self, parts: tuple[FleetPart, ...], read: Callable[[], Found]) -> Found | None:
@@ -251,7 +270,7 @@ def read_fleet(
 ) -> list[ServiceView]:
     """Return the state of the services that are wanted, in the order of the file."""
     reader = _FleetReader(fleet, time.time() if now is None else now)
-    return list(reader.views([service for service in fleet.services if wanted(service)]))
+    return reader.views([service for service in fleet.services if wanted(service)])
 
 
 def rules_of(fleet: Fleet, service: FleetService) -> ServiceRules:
@@ -273,7 +292,7 @@ def read_proof(fleet: Fleet, service: FleetService, now: float) -> ServiceEviden
         if opened.store is None:
             return replace(found, unread={FleetPart.PROOF: opened.problem})
         runs = ServiceRuns.of(config, opened, is_alone=False)
-        part = _PartReader(service, now, {})
+        part = _PartReader(service, {})
         reading = RunsReading(config, opened.store, runs, now)
         verifications = part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or ()
     return replace(found, verifications=verifications, unread=dict(part.unread))

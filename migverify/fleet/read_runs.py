@@ -6,7 +6,7 @@ Nothing here judges, and no server of the migration is asked: all is what stores
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -58,13 +58,6 @@ class RunsReading:
     runs: ServiceRuns
     now: float
     options: str = ""
-    loaded: dict[str, RunInfo] = field(default_factory=dict)
-
-    def load(self, run_id: str) -> RunInfo:
-        """Return a run with its plan, read once."""
-        if run_id not in self.loaded:
-            self.loaded[run_id] = self.store.load_run(run_id)
-        return self.loaded[run_id]
 
 
 # --- tables -------------------------------------------------------------------------------------------------------
@@ -123,7 +116,7 @@ def _bases(reading: RunsReading, chain: Sequence[str]) -> dict[str, str]:
     bases: dict[str, str] = {}
     seen: set[str] = set()
     for run_id in chain:
-        run = reading.load(run_id)
+        run = reading.store.load_run(run_id)
         for result in reading.store.table_results(run_id) if run.facts.get("since_run") else ():
             base = result.details.get("rests_on")
             if result.pair not in seen and isinstance(base, Mapping):
@@ -135,7 +128,7 @@ def _bases(reading: RunsReading, chain: Sequence[str]) -> dict[str, str]:
 def _read_of(reading: RunsReading, run_id: str) -> RunInfo | None:
     """Return a run that another one rests on; None where it is not in the store any more."""
     try:
-        return reading.load(run_id)
+        return reading.store.load_run(run_id)
     except MigverifyError:
         return None
 
@@ -251,7 +244,7 @@ def read_rules(reading: RunsReading) -> AnswersEvidence | None:
 def _rules_run(reading: RunsReading, run: RunInfo, refuted: Collection[str]) -> AnswersEvidence:
     """Return what a run says of its rules, without those that a newer one refutes."""
     results = [one for one in reading.store.table_results(run.run_id) if one.pair not in refuted]
-    planned = planned_pairs(reading.load(run.run_id)).keys() - refuted
+    planned = planned_pairs(reading.store.load_run(run.run_id)).keys() - refuted
     missing = planned - {result.pair for result in results}
     bad = [one for one in results if one.verdict is not Verdict.MATCH]
     bad.sort(key=lambda one: one.verdict is not Verdict.MISMATCH)
@@ -316,7 +309,7 @@ def read_schema(reading: RunsReading) -> AnswersEvidence | None:
 def _asked(reading: RunsReading, guard: str) -> Iterator[RunInfo]:
     """Yield the runs that asked a guard of the service, the newest first."""
     for run in list(reading.runs.answers(StoredKind.GUARDS))[: 3 * _NEWER]:
-        whole = reading.load(run.run_id)
+        whole = reading.store.load_run(run.run_id)
         if guard in keep.guards_of(whole) and not whole.plan.get("snapshot"):
             yield whole
 

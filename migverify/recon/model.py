@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from migverify.db.snapshot import ReadSnapshot
 from migverify.model import KeyText, Verdict
+
+if TYPE_CHECKING:
+    from migverify.db.snapshot import ReadSnapshot
 
 CHOSEN, ALL_RULES = "rules chosen", "all"
 """The fact of a run that says which rules ``--rule`` chose, and its value without that option."""

@@ -12,7 +12,6 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from migverify.db import tls
 from migverify.errors import StoreError, StoreSettingError
 
 __all__ = ["Connection", "Database", "label_of", "store_error"]
@@ -191,12 +190,18 @@ def store_error(action: str, label: str, exc: Exception, *, secret: object = Non
     if password and password in reason:
         reason = reason.replace(password, "***")
     lowered = reason.lower()
-    remedy = tls.remedy(exc.orig) if isinstance(exc, DBAPIError) and exc.orig is not None else None
+    remedy = _remedy(exc.orig) if isinstance(exc, DBAPIError) and exc.orig is not None else None
     hint = remedy or next((hint for words, hint in _HINTS if words in lowered), _DEFAULT_HINT)
     # Of a store that was open once, the settings were right: what is refused later, or not reached, is not known.
     wrong = action == "cannot open" and any(words in lowered for words in _SETTINGS)
     kind = StoreSettingError if wrong else StoreError
     return kind(f"{action} the store {label}: {reason}", hint=hint)
+
+
+def _remedy(error: BaseException) -> str | None:
+    from migverify.db import tls  # with a driver of MySQL's protocol, which a store in a file does not need
+
+    return tls.remedy(error)
 
 
 def _rolled_back(exc: SQLAlchemyError) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, event, insert, select, update
+from sqlalchemy import and_, bindparam, event, insert, select, update
 
 from migverify.model import Tls
 from migverify.store import schema as t
@@ -27,6 +27,13 @@ _LINES = (
     .limit(bindparam("most"))
 )
 _LINES_BEFORE = _LINES.where(t.runbook_events.c.seq < bindparam("end"))
+_STARTS = (
+    select(t.runbook_runs.c.run, t.runbook_runs.c.events, t.runbook_runs.c.head, t.runbook_events.c.line)
+    .outerjoin(
+        t.runbook_events, and_(t.runbook_events.c.run == t.runbook_runs.c.run, t.runbook_events.c.seq == 0)
+    )
+    .order_by(t.runbook_runs.c.position)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,14 @@ class JournalEnd:
 
     events: int
     head: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStart:
+    """A journal as a listing of all of them shows it: where it ends, and its first line; None: that is not there."""
+
+    end: JournalEnd
+    line: bytes | None
 
 
 def end_of(connection: Connection, run: str, *, locked: bool) -> JournalEnd | None:
@@ -56,7 +71,11 @@ def lines_of(
     query = _LINES if end is None else _LINES_BEFORE
     values = {"run_id": run, "start": start, "most": most} | ({} if end is None else {"end": end})
     rows = connection.execute(query.with_for_update() if locked else query, values)
-    return [row.line.encode("utf-8", "surrogatepass") + b"\n" for row in rows]
+    return [_as_bytes(line) for line in rows.scalars()]
+
+
+def _as_bytes(line: str) -> bytes:
+    return line.encode("utf-8", "surrogatepass") + b"\n"
 
 
 def add_lines(
@@ -76,6 +95,16 @@ def add_lines(
 def run_ids(connection: Connection) -> list[str]:
     """Return the ids of all runs, the one that was started first in front."""
     return [str(run) for run in connection.scalars(select(t.runbook_runs.c.run).order_by(t.runbook_runs.c.position))]
+
+
+def starts(connection: Connection) -> dict[str, JournalStart]:
+    """Return the start of each journal by its run, the one that was started first in front: one statement for all."""
+    return {
+        str(row.run): JournalStart(
+            JournalEnd(int(row.events), str(row.head)), None if row.line is None else _as_bytes(row.line)
+        )
+        for row in connection.execute(_STARTS)
+    }
 
 
 def newest_run(connection: Connection) -> str | None:

@@ -302,7 +302,7 @@ def _sqlite_engine(url: URL) -> Engine:
     positional, options = dialect.create_connect_args(url)
     # isolation_level None: the driver begins nothing by itself; _begin_sqlite does.
     arguments = {"timeout": _BUSY_SECONDS, **options, "isolation_level": None}
-    pool = QueuePool(lambda: dialect.connect(*positional, **arguments), pre_ping=True, dialect=dialect)
+    pool = QueuePool(lambda: dialect.connect(*positional, **arguments), dialect=dialect)
     engine = Engine(pool, dialect, url, hide_parameters=True, execution_options={"compiled_cache": compiled})
     if set_up := dialect.on_connect_url(url):
         event.listen(engine, "connect", lambda connection, _record: set_up(connection))

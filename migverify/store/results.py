@@ -354,7 +354,10 @@ class ResultStore(RunLog):
     def _read_scope(self, run_id: str, pair: str, work: Callable[[Connection, int], T], nothing: T) -> T:
         def read(connection: Connection) -> T:
             scope = self._known_scope(connection, run_id, pair)
-            return nothing if scope is None else work(connection, scope)
+            if scope is None:
+                return nothing
+            self._scopes[run_id, pair] = scope  # what a reader sees is committed, and stays
+            return work(connection, scope)
 
         return self.database.read(f"cannot read run {run_id} from", read)
 

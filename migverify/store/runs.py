@@ -7,8 +7,9 @@ import socket
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, bindparam, insert, select
@@ -32,6 +33,11 @@ _NEWEST_RUNS = _RUNS.order_by(t.runs.c.position.desc()).limit(bindparam("most"))
 _LAST_ID = select(t.runs.c.run_id).order_by(t.runs.c.position.desc()).limit(1)
 _KNOWN_ID = select(t.runs.c.run_id).where(t.runs.c.run_id == _RUN)
 _EVENTS_OF_RUN = select(t.run_events).where(t.run_events.c.run_id == _RUN).order_by(t.run_events.c.number)
+_EVENTS_OF_RUNS = (
+    select(t.run_events)
+    .where(t.run_events.c.run_id.in_(bindparam("run_ids", expanding=True)))
+    .order_by(t.run_events.c.run_id, t.run_events.c.number)
+)
 _PLAN_PARTS = select(t.plan_parts.c.content).where(t.plan_parts.c.run_id == _RUN).order_by(t.plan_parts.c.part)
 _SCOPE = select(t.scopes.c.scope).where(t.scopes.c.run_id == _RUN, t.scopes.c.pair_hash == bindparam("pair_hash"))
 _PART_BYTES = 1 << 20  # TiDB refuses a row above 6 MiB, MySQL a packet above max_allowed_packet
@@ -52,6 +58,7 @@ class RunLog:
         self._marks: dict[str, str] = {}
         self._scopes: dict[tuple[str, str], int] = {}
         self._new_scopes: dict[tuple[str, str], int] = {}  # of the transaction that is open
+        self._listed: dict[str, RunInfo] = {}  # of the reading that is open
 
     @property
     def engine(self) -> Engine:
@@ -59,10 +66,15 @@ class RunLog:
         return self.database.engine
 
     @contextmanager
-    def one_reading(self) -> Iterator[None]:
+    def one_reading(self, listed: Iterable[RunInfo] = ()) -> Iterator[None]:
         """Let all reads be of one moment, by one connection: a fifth of the time for a reader of many small things.
 
         Not for threads that share the store, and nothing is written meanwhile.
+
+        Parameters
+        ----------
+        listed
+            Runs that ``runs`` returned: as they were then ``load_run`` returns them, and reads their plans alone, once.
 
         Raises
         ------
@@ -71,10 +83,11 @@ class RunLog:
         """
         before = self.database
         with before.one_reading() as self.database:
+            self._listed = {run.run_id: run for run in listed}
             try:
                 yield
             finally:
-                self.database = before
+                self.database, self._listed = before, {}
 
     # Runs
 
@@ -140,6 +153,12 @@ class RunLog:
 
     def load_run(self, run_id: str) -> RunInfo:
         """One run with its plan; ``last`` names the newest. ``UsageError`` when there is none."""
+        action = f"cannot load run {run_id} from"
+        if (listed := self._listed.get(run_id)) is not None:
+            if not listed.plan:
+                plan = self.database.read(action, lambda connection: plan_of(connection, run_id))
+                self._listed[run_id] = listed = replace(listed, plan=plan)
+            return listed
 
         def work(connection: Connection) -> RunInfo:
             found = self._find(connection, run_id) if run_id == "last" else run_id
@@ -149,7 +168,7 @@ class RunLog:
             events = connection.execute(_EVENTS_OF_RUN, {"run_id": found}).mappings().all()
             return _run_info(row, plan_of(connection, found), events)
 
-        return self.database.read(f"cannot load run {run_id} from", work)
+        return self.database.read(action, work)
 
     def runs(self, limit: int = 50) -> list[RunInfo]:
         """The newest runs first, without their plans."""
@@ -292,10 +311,9 @@ def _add_event(
 def _events_of(connection: Connection, run_ids: Sequence[str]) -> dict[str, list[RowMapping]]:
     """Return the events of these runs, each in their order."""
     events: dict[str, list[RowMapping]] = {run_id: [] for run_id in run_ids}
-    columns = t.run_events.c
     for start in range(0, len(run_ids), IN_LIST):
-        query = select(t.run_events).where(columns.run_id.in_(run_ids[start : start + IN_LIST]))
-        for row in connection.execute(query.order_by(columns.run_id, columns.number)).mappings():
+        some = {"run_ids": run_ids[start : start + IN_LIST]}
+        for row in connection.execute(_EVENTS_OF_RUNS, some).mappings():
             events[row["run_id"]].append(row)
     return events
 

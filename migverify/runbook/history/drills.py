@@ -29,7 +29,7 @@ ENOUGH_ANSWERS = 0.95
 
 def of_this_runbook(run: PastRun, runbook: Runbook) -> bool:
     """Tell whether a run is of this runbook, and of the same instance of it when it is a template."""
-    return run.runbook == runbook.id and dict(run.instance) == runbook.instance
+    return run.runbook == runbook.id and run.instance == runbook.instance
 
 
 def counts_as_drill(run: PastRun) -> bool:

@@ -13,7 +13,9 @@ from migverify.runbook.events import Event, EventKind, RollbackState, RunState, 
 from migverify.runbook.kinds import RunbookKind, RunKind, StepKind
 from migverify.runbook.model import Runbook
 from migverify.runbook.record.heads import Head, previous_of
+from migverify.runbook.record.journal import RunJournal
 from migverify.runbook.record.run_store import RunStore
+from migverify.store.journals import JournalStart
 
 __all__ = [
     "BAD", "Damaged", "Past", "PastCase", "PastGuard", "PastHold", "PastPart", "PastRun", "PastStep", "PastUndo",
@@ -305,13 +307,13 @@ def past_runs(
     """
     wanted = None if runbook_id is None else {runbook_id} if isinstance(runbook_id, str) else set(runbook_id)
     runs, damaged = list[PastRun](), list[Damaged]()
-    ids = room.ids()
-    firsts = {id_: _first(room, id_) for id_ in ids}
+    journals = {id_: _journal(room, id_, start) for id_, start in room.starts().items()}
+    firsts = {id_: _first(id_, journal) for id_, journal in journals.items()}
     known, gone = _known_heads(room, firsts, heads)
     damaged += gone
-    bounds = _bounds([firsts[id_] for id_ in ids])
-    for id_, (before, after) in zip(ids, bounds, strict=True):
-        found = _read(room, id_, firsts[id_], wanted, known.get(id_, {}), cases=cases)
+    bounds = _bounds([*firsts.values()])
+    for (id_, journal), (before, after) in zip(journals.items(), bounds, strict=True):
+        found = _read(journal, firsts[id_], wanted, known.get(id_, {}), cases=cases)
         if isinstance(found, Damaged):
             damaged.append(replace(found, not_after=after))
         elif found is not None:
@@ -335,9 +337,18 @@ def _so_far(begun: Sequence[float | None], choose: Callable[[float, float], floa
     return found
 
 
-def _first(room: RunStore, run: str) -> Event | Damaged:
+def _journal(room: RunStore, run: str, start: JournalStart) -> RunJournal | Damaged:
     try:
-        first = room.listed(run).first()
+        return room.listed(run, start)
+    except StoreError as error:
+        return Damaged(run, "", error.message)
+
+
+def _first(run: str, journal: RunJournal | Damaged) -> Event | Damaged:
+    if isinstance(journal, Damaged):
+        return journal
+    try:
+        first = journal.first()
     except StoreError as error:  # JournalError is one
         return Damaged(run, "", error.message)
     return first if first is not None else Damaged(run, "", "its journal holds no event")
@@ -367,18 +378,22 @@ def _known_heads(
 
 
 def _read(
-    room: RunStore, run: str, first: Event | Damaged, wanted: set[str] | None, known: Mapping[int, str], *, cases: bool
-) -> PastRun | Damaged | None:
+    journal: RunJournal | Damaged, first: Event | Damaged, wanted: set[str] | None, known: Mapping[int, str], *,
+    cases: bool,
+) -> PastRun | Damaged | None:  # fmt: skip
     from migverify.runbook.history.read import past_run
 
+    if isinstance(journal, Damaged):
+        return journal
     if isinstance(first, Damaged):
         return first
+    run = journal.run
     runbook, is_case = _named(first)
     if wanted is not None and runbook and runbook not in wanted and not (cases and is_case):
         return None
     try:
         previous_of(first)
-        past = past_run(_as_known(room.listed(run).events(), known))
+        past = past_run(_as_known(journal.events(), known))
     except JournalError as error:
         return Damaged(run, runbook, error.message, is_case)
     except StoreError as error:

@@ -20,7 +20,7 @@ from migverify.runbook.events import Event
 from migverify.runbook.record.chain import ChainEnd, Draft, Made, fence
 from migverify.runbook.record.heads import Head
 from migverify.store.database import Connection, Database
-from migverify.store.journals import PAGE, JournalEnd, add_lines, end_of, lines_of, newest_run
+from migverify.store.journals import JournalEnd, JournalStart, add_lines, end_of, lines_of, newest_run
 
 __all__ = ["RunJournal"]
 
@@ -36,17 +36,17 @@ class RunJournal:
         What is in every line: the run's id and the runbook's hash.
     folder
         On this machine, for what effects leave here: locks, files of evidence. Other machines do not see it.
-    most
-        Lines that are read at once.
+    start
+        What a listing of all journals said of this one: it is read as it was then. None: as it is when it is read.
     """
 
     def __init__(
         self, database: Database, run: str, runbook: str = "", *, folder: Path, clock: Clock = system_clock,
-        most: int = PAGE,
+        start: JournalStart | None = None,
     ) -> None:  # fmt: skip
         self.database, self.run, self.runbook, self.folder, self.clock = database, run, runbook, folder, clock
         self._link = ChainEnd(run)
-        self._most = most
+        self._start = start
         self._locked: Connection | None = None
 
     @property
@@ -66,7 +66,7 @@ class RunJournal:
         off; StoreError: the database cannot be read.
         """
         # The row first: events that come meanwhile are then the next call's, and no loop runs after a busy writer.
-        end = self._ask(lambda connection: end_of(connection, self.run, locked=self._locked is not None))
+        end = self._now() if self._start is None else self._start.end
         if end is None:
             if self._link.line:
                 raise JournalError(f"{self.label} is gone")
@@ -74,7 +74,7 @@ class RunJournal:
         if end.events < self._link.line:
             raise JournalError(f"{self.label}: cut off before line {self._link.line + 1}, which was read before")
         while self._link.line < end.events:
-            page = self._ask(lambda connection: self._page(connection, self._link.line, end.events))
+            page = self._next(end.events)
             if not page:
                 raise JournalError(f"{self.label}: line {self._link.line + 1} is gone")
             for line in page:
@@ -86,12 +86,13 @@ class RunJournal:
 
     def events(self) -> Iterator[Event]:
         """Yield all events from the first on, also those that ``new`` has yielded."""
-        return RunJournal(self.database, self.run, self.runbook, folder=self.folder, clock=self.clock).new()
+        return RunJournal(
+            self.database, self.run, self.runbook, folder=self.folder, clock=self.clock, start=self._start
+        ).new()
 
     def first(self) -> Event | None:
-        """Return the first event, of which no other line is read; None: there is none. Raises as ``new``."""
-        alone = RunJournal(self.database, self.run, self.runbook, folder=self.folder, clock=self.clock, most=1)
-        return next(alone.new(), None)
+        """Return the first event; None: there is none. Raises as ``new``."""
+        return next(self.events(), None)
 
     def lines(self) -> Iterator[bytes]:
         """Yield all lines as they are, each with its newline; nothing is checked."""
@@ -181,7 +182,16 @@ class RunJournal:
 
     def _page(self, connection: Connection, start: int, end: int | None, *, locked: bool | None = None) -> list[bytes]:
         under_lock = self._locked is not None if locked is None else locked
-        return lines_of(connection, self.run, start, end, locked=under_lock, most=self._most)
+        return lines_of(connection, self.run, start, end, locked=under_lock)
+
+    def _now(self) -> JournalEnd | None:
+        return self._ask(lambda connection: end_of(connection, self.run, locked=self._locked is not None))
+
+    def _next(self, end: int) -> list[bytes]:
+        """Return the next lines before number ``end``: the first one where a listing read it, else a page."""
+        if self._link.line == 0 and self._start is not None and self._start.line is not None:
+            return [self._start.line]
+        return self._ask(lambda connection: self._page(connection, self._link.line, end))
 
     def _ask(self, work: Callable[[Connection], T]) -> T:
         if self._locked is not None:

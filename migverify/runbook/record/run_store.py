@@ -27,7 +27,7 @@ from migverify.runbook.record.journal_file import NAME, verify_run
 from migverify.runbook.record.run_record import RunRecord, new_run_id
 from migverify.secrets import Secret, remember
 from migverify.store.database import Connection, Database
-from migverify.store.journals import end_of, newest_run, open_database, run_ids
+from migverify.store.journals import JournalStart, end_of, newest_run, open_database, run_ids, starts
 
 __all__ = ["FILE", "LAST", "RunStore", "check_id", "open_run_store"]
 
@@ -129,9 +129,13 @@ class RunStore:
         """Return the journal of a run by its id or ``last``; raises ``UsageError`` when there is none."""
         return self._journal(self._find(run))
 
-    def listed(self, run: str) -> RunJournal:
-        """Return the journal of a run that ``ids`` has named; it is not looked for again."""
-        return self._journal(run)
+    def starts(self) -> dict[str, JournalStart]:
+        """Return how the journal of each run starts, the run that was started first in front."""
+        return self.database.read("cannot list the runs of", starts) if self._is_there() else {}
+
+    def listed(self, run: str, start: JournalStart) -> RunJournal:
+        """Return the journal of a run that ``starts`` has named, as it was then; it is not looked for again."""
+        return self._journal(run, start=start)
 
     def open(self, run: str) -> RunRecord:
         """Open a run by its id or ``last``. Not shared by threads: each one opens its own.
@@ -183,10 +187,12 @@ class RunStore:
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
 
-    def _journal(self, run: str, runbook: str = "", *, first: bool = False) -> RunJournal:
+    def _journal(
+        self, run: str, runbook: str = "", *, first: bool = False, start: JournalStart | None = None
+    ) -> RunJournal:
         if first:
             self._is_there()
-        return RunJournal(self.database, run, runbook, folder=self.folder(run), clock=self._clock)
+        return RunJournal(self.database, run, runbook, folder=self.folder(run), clock=self._clock, start=start)
 
     def _is_there(self) -> bool:
         """Tell whether there is a database.

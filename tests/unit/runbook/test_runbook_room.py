@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from migverify.runbook.kinds import RunKind
 from migverify.runbook.record.chain import Draft
 from migverify.runbook.record.journal_file import NAME, read_events
 from migverify.runbook.record.run_record import new_run_id
-from migverify.runbook.record.run_store import RunStore, check_id, open_run_store
+from migverify.runbook.record.run_store import FILE, RunStore, check_id, open_run_store
 from migverify.store import journals
 from tests.unit.runbook_places import ON_THE_DISK, data_of, rewrite
 from tests.unit.runbook_runs import FakeClock, replace, runbook, step
@@ -48,13 +50,30 @@ def test_the_first_event_is_read_without_the_lines_behind_it(tmp_path: Path) -> 
     )
     first, second = data_of(tmp_path, "r").splitlines(keepends=True)
     rewrite(tmp_path, "r", first + second.replace(b'"x"', b'"y"'))
-    journal = room.listed("r")
+    journal = room.listed("r", room.starts()["r"])
     event = journal.first()
     assert event is not None
     assert event.kind is EventKind.RUN_STARTED
     with pytest.raises(JournalError, match="its hash is not that of its text"):
         list(journal.events())
-    assert room.listed("nobody").first() is None
+    assert room.starts().keys() == {"r"}
+
+
+def test_a_listed_journal_is_read_as_it_was_when_it_was_listed(tmp_path: Path) -> None:
+    room = RunStore(tmp_path, clock=FakeClock())
+    record = room.create(runbook(step("a")), RunKind.REHEARSAL, "alice", run="r")
+    listed = room.listed("r", room.starts()["r"])
+    record.write(lambda _status, _now: [Draft(EventKind.NOTE, "alice", "coordinator", data={"text": "x"})])
+    assert [event.kind for event in listed.events()] == [EventKind.RUN_STARTED]
+    anew = room.listed("r", room.starts()["r"])
+    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        db.execute("DELETE FROM migverify_runbook_events WHERE seq = 1")
+    with pytest.raises(JournalError, match="line 2 is gone"):
+        list(anew.events())
+    with closing(sqlite3.connect(tmp_path / FILE)) as db, db:
+        db.execute("DELETE FROM migverify_runbook_events")
+    with pytest.raises(JournalError, match="line 1 is gone"):
+        room.listed("r", room.starts()["r"]).first()
 
 
 def test_one_reading_is_of_one_moment(tmp_path: Path) -> None:

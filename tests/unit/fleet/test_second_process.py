@@ -1,0 +1,192 @@
+"""A second process reads the stores of a fleet: it finds what one process would, and without it nothing is READY."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from migverify.errors import StoreError, UsageError
+from migverify.fleet import read
+from migverify.fleet.definition import FleetService, load_fleet
+from migverify.fleet.model import ServiceEvidence, ServiceStanding
+from migverify.fleet.read import STORED, ServiceView, read_fleet
+from migverify.fleet.second_process import beside
+from migverify_lab.fleet import MadeFleet
+
+
+@pytest.fixture(autouse=True)
+def processors(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    def give(count: int) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(count)))
+
+    give(2)
+    return give
+
+
+def test_work_is_done_in_another_process() -> None:
+    with beside(os.getpid) as answer:
+        other = answer()
+    assert other != os.getpid()
+    with pytest.raises(ProcessLookupError):
+        os.kill(other, 0)
+
+
+def test_work_is_done_here_where_there_is_one_processor_or_another_thread(processors: Callable[[int], None]) -> None:
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        with beside(os.getpid) as answer:
+            assert answer() == os.getpid()
+    finally:
+        ended.set()
+        thread.join()
+    processors(1)
+    with beside(os.getpid) as answer:
+        assert answer() == os.getpid()
+
+
+def test_an_error_of_the_work_is_raised() -> None:
+    def fail() -> NoReturn:
+        raise UsageError("no such thing", hint="look")
+
+    with beside(fail) as answer, pytest.raises(UsageError, match="no such thing"):
+        answer()
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def _interrupted() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("work", [_die, _interrupted, lambda: lambda: None], ids=["killed", "interrupted", "no pickle"])
+def test_no_answer_is_an_error(work: Callable[[], object]) -> None:
+    with beside(work) as answer, pytest.raises(StoreError, match="ended without an answer"):
+        answer()
+
+
+def test_the_second_process_ends_with_the_first_ones_work() -> None:
+    reading, writing = os.pipe()
+
+    def hang() -> None:
+        os.close(reading)
+        threading.Event().wait()  # `writing` is open for as long as this process is there
+
+    def interrupted() -> None:
+        with beside(hang):
+            os.close(writing)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def _standings(views: list[ServiceView]) -> dict[str, ServiceStanding]:
+    return {view.service.name: view.state.standing for view in views}
+
+
+def test_services_whose_stores_nobody_read_are_not_known(ready: MadeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = load_fleet(ready.write())
+    ready.close()  # with the thread that sends heartbeats
+    assert set(_standings(read_fleet(fleet)).values()) == {ServiceStanding.READY}
+    first = os.getpid()
+    whole = read._FleetReader._stored
+
+    def dies(self: read._FleetReader, service: FleetService, *, is_alone: bool) -> ServiceEvidence:
+        return _die() if os.getpid() != first else whole(self, service, is_alone=is_alone)
+
+    monkeypatch.setattr(read._FleetReader, "_stored", dies)
+    views = read_fleet(fleet)
+    assert set(_standings(views).values()) == {ServiceStanding.NOT_KNOWN}
+    for view in views:
+        assert view.evidence.unread.keys() == set(STORED)
+        assert view.journals is not None
+        assert "ended without an answer" in view.state.sentence
+
+
+def _gone() -> None:
+    Path("orders/runs.db").unlink()
+
+
+def _no_database() -> None:
+    Path("orders/runs.db").write_bytes(b"not a database" * 100)
+
+
+def _newer() -> None:
+    with closing(sqlite3.connect("orders/runs.db")) as db, db:
+        db.execute("UPDATE migverify_store SET value = '99' WHERE name = 'schema_version'")
+
+
+def _damaged_plan() -> None:
+    with closing(sqlite3.connect("orders/runs.db")) as db, db:
+        db.execute("UPDATE migverify_plan_parts SET content = x'00'")
+
+
+def _no_events() -> None:
+    with closing(sqlite3.connect("drills/runs.db")) as db, db:
+        db.execute("DELETE FROM migverify_runbook_events WHERE seq = 0 AND run LIKE 'orders%'")
+
+
+def _changed_event() -> None:
+    with closing(sqlite3.connect("drills/runs.db")) as db, db:
+        db.execute(
+            "UPDATE migverify_runbook_events SET line = replace(line, 'a', 'b') WHERE seq = 3 AND run LIKE 'orders%'"
+        )
+
+
+def _no_configuration() -> None:
+    Path("orders/migverify.yaml").write_text("source: {url: 'mysql://app:secret@x'}\n", encoding="utf-8")
+
+
+def _no_runbook() -> None:
+    Path("cutover.yaml").write_text("id: [", encoding="utf-8")
+
+
+@pytest.mark.parametrize("spoil", [
+    _gone, _no_database, _newer, _damaged_plan, _no_events, _changed_event, _no_configuration, _no_runbook,
+])  # fmt: skip
+def test_both_ways_find_the_same(
+    ready: MadeFleet, processors: Callable[[int], None], monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[], None],
+) -> None:  # fmt: skip
+    begun = list[int]()
+    fork = os.fork
+
+    def counted() -> int:
+        begun.append(1)
+        return fork()
+
+    monkeypatch.setattr(os, "fork", counted)
+    ready.verify("users", ["users.t1"])
+    path = ready.write()
+    ready.close()
+    spoil()
+    fleet = load_fleet(path)
+    now = path.stat().st_mtime
+    both = read_fleet(fleet, now=now)
+    assert begun == [1]
+    processors(1)
+    alone = read_fleet(fleet, now=now)
+    assert begun == [1]
+    assert [(view.evidence, view.state, view.journals) for view in both] == [
+        (view.evidence, view.state, view.journals) for view in alone
+    ]
+    standings = _standings(both)
+    assert standings["orders"] is not ServiceStanding.READY
+    assert standings["users"] is ServiceStanding.NOT_READY
