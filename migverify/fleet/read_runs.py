@@ -166,7 +166,7 @@ def _why_strange(reading: RunsReading, run: RunInfo) -> str:
         return "it does not name all endpoints of this pair"
     if run.plan_hash != reading.runs.digest:
         return "it is of another configuration (tables, routes, overrides or sessions)"
-    if compared_with_itself(run, reading.load):
+    if compared_with_itself(run, reading.store.load_run):
         return "its source and target are the same server: tables were compared with themselves"
     return ""
 
