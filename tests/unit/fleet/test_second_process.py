@@ -15,7 +15,8 @@ import pytest
 
 from migverify.errors import StoreError, UsageError
 from migverify.fleet import read
-from migverify.fleet.definition import FleetService, load_fleet
+from migverify.fleet.definition import FleetService
+from migverify.fleet.load import load_fleet
 from migverify.fleet.model import ServiceEvidence, ServiceStanding
 from migverify.fleet.read import STORED, ServiceView, read_fleet
 from migverify.fleet.second_process import beside
