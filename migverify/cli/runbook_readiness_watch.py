@@ -24,7 +24,7 @@ from migverify.cli.runbook_begin import catalogue, decision_of, floor_of, named_
 from migverify.cli.runbook_history import check_command, definition_now, drill_command
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
-from migverify.cli.watching import MetricsAddressOption, metrics_page, stop_on_signals
+from migverify.cli.watching import MetricsAddressOption, metrics_page, period_seconds, stop_on_signals
 from migverify.errors import ConfigError, ExitCode, MigverifyError, UsageError
 from migverify.secrets import hide_logins, scrub
 
@@ -47,7 +47,6 @@ EPILOG = examples(
     "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --times 1 --json   # by a scheduler of your own",
     "migverify runbook readiness runbooks/cutover.yaml -e prod --watch --metrics-port 9107",
 )
-_LEAST = 1.0
 _LONGEST_NAME = 100
 _PROOF_AGE, _WATCH_LAG = "7d", "5m"
 _DEFAULTS = {"--proof-age": _PROOF_AGE, "--watch-lag": _WATCH_LAG, "--runs": DEFAULT_ROOM, "--config": DEFAULT_CONFIG}
@@ -193,15 +192,10 @@ def _print(status: ReadinessStatus, asked: _Questions | None) -> None:
 
 
 def _seconds(option: str, text: str) -> float:
-    from migverify.runbook.definition.fields import parse_duration
-
     try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: {error}") from None
-    if not isinstance(seconds, float) or not seconds >= _LEAST:
-        raise UsageError(f"{option} {text}: this is too short", hint="Say 1s at least, for example 15m.")
-    return seconds
+        return period_seconds(text)
+    except typer.BadParameter as error:
+        raise UsageError(f"{option} {error.message}", hint="Say 1s at least, for example 15m.") from None
 
 
 def _left_out(names: list[str]) -> frozenset[str]:

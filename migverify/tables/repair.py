@@ -20,7 +20,7 @@ from migverify.config import Config
 from migverify.db.pool import SessionPool
 from migverify.db.server_state import ServerIdentity, server_identity
 from migverify.db.session import open_session
-from migverify.errors import MigverifyError, PlanError, ReadError, RepairError
+from migverify.errors import MigverifyError, NoRunError, PlanError, ReadError, RepairError
 from migverify.model import (
     Endpoint,
     LiveState,
@@ -137,7 +137,7 @@ def run_repair(
     KeyboardInterrupt
         passed on; every transaction is whole, and the new run is recorded as interrupted.
     """
-    info = tables_run(store, run, prepared.digest, is_own=prepared.owns)
+    info = _run_to_repair(prepared, store, run)
     refuse_run(info, prepared)
     _refuse_same_server(config, secrets)
     repair = Repair(info.run_id, info.verdict, folder, clear_folder(folder), [])
@@ -153,6 +153,16 @@ def run_repair(
         if apply:
             _apply(repair, prepared, config, secrets, store, pool, results, say)
     return repair
+
+
+def _run_to_repair(prepared: PreparedTables, store: ResultStore, name: str) -> RunInfo:
+    try:
+        return tables_run(store, name, prepared.digest, is_own=prepared.owns)
+    except NoRunError:
+        info = tables_run(store, name, prepared.digest)
+        if info.plan_hash != prepared.digest:
+            raise
+        return info  # of other servers: what differs between them is said
 
 
 def refuse_run(info: RunInfo, prepared: PreparedTables) -> None:

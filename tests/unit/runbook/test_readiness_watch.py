@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from migverify import secrets
+from migverify.cli import watching
 from migverify.cli.main import run
 from migverify.cli.runbook_history import drill_command
 from migverify.errors import StoreError, UsageError
@@ -486,7 +487,7 @@ def test_a_runbook_that_cannot_be_read_any_more_is_not_known_and_said(
         return evaluate(asked)
 
     monkeypatch.setattr(command._Questions, "evaluate", turn)
-    monkeypatch.setattr(command, "_LEAST", 0.01)
+    monkeypatch.setattr(watching, "_LEAST_PERIOD", 0.01)
     arguments = [
         "runbook",
         "readiness",
@@ -597,6 +598,13 @@ def test_the_command_that_is_announced_works_beside_the_watch_and_announces_noth
     assert not log.exists()
 
 
+@pytest.mark.parametrize("every", ["60", "1m"])
+def test_times_are_durations_or_plain_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["runbook", "readiness", str(small(tmp_path)), "-e", "prod", "--watch", "--times", "1", "--every", every]
+    assert run(words) == 1
+
+
 def refused_by_lint(text: str) -> str:
     return text.replace("  dana: {}\n", "")
 
@@ -682,7 +690,7 @@ def test_readiness_without_a_watch_says_what_lint_refuses(
     assert "migverify runbook check" in bad["do"]
 
 
-@pytest.mark.parametrize("text", ["900", "0s", "-5m", "soon"])
+@pytest.mark.parametrize("text", ["0.5", "0s", "-5m", "soon"])
 def test_a_time_that_is_none_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["runbook", "readiness", str(small(tmp_path)), "-e", "prod", "--watch", "--every", text]) == 2
     assert "--every" in capsys.readouterr().err
