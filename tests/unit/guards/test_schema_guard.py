@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from migverify.cli.schema import _seconds
 from migverify.config import load_config
 from migverify.errors import EndpointError, UsageError
 from migverify.guards import schema_guard
@@ -231,17 +229,6 @@ def test_two_snapshots_of_one_choice(scope: Scope) -> None:
         compare_named(scope, first, Snapshot(1.0, (side("source"),)))
     (same,) = compare_named(scope, first, Snapshot(3.0, (plain("source"),)))
     assert same.equal
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("5", 5.0), ("5s", 5.0), ("2m", 120.0), ("1h", 3600.0), ("1.5s", 1.5)])
-def test_times_of_the_command_line(text: str, seconds: float) -> None:
-    assert _seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "s", "0", "-5s", "nan", "inf", "5x", "1e999"])
-def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(typer.BadParameter):
-        _seconds(text)
 
 
 # --- who -----------------------------------------------------------------------------------------------------
