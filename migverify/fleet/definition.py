@@ -214,8 +214,8 @@ class Fleet(Strict):
         default=86_400.0, description="How old a full proof of the tables may be, for example `24h`."
     )
     whole_read_max_age: PositiveDuration | None = Field(
-        default=None,
-        description="How old the oldest whole read may be that a full proof by `--since` rests on; default: any age.",
+        default=7 * 86_400.0,
+        description="How old the oldest whole read may be that a full proof by `--since` rests on; null: any age.",
     )
     evidence_max_age: PositiveDuration = Field(
         default=7 * 86_400.0, description="How old answers of rules and guards may be."

@@ -22,10 +22,11 @@ from typing import IO
 from migverify.errors import ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, next_to_begin
 from migverify.fleet.definition import Fleet
-from migverify.fleet.judge import newest_proof
+from migverify.fleet.judge import newest_proof, whole_read_words
 from migverify.fleet.read import read_proof
 from migverify.fleet.verify_plan import ServiceVerification, VerifyAction
 from migverify.model import Verdict
+from migverify.report.figures import amount
 from migverify.runbook.record.locks import open_own
 from migverify.secrets import scrub
 from migverify.store.open import PASSWORD_VARIABLE
@@ -221,8 +222,10 @@ class FleetVerifier:
         proof = newest_proof(evidence)
         code = one.process.returncode
         if code == ExitCode.MATCH and proof is not None and proof is newest and not proof.unrefuted:
-            return VerifiedService(task.service.name, task.action, Verdict.MATCH, proof.run,
-                                   f"{proof.tables:,} tables", seconds)  # fmt: skip
+            tables = amount(proof.tables, "table")
+            if proof.rests_on is not None:
+                tables += f"; what was written since was read, on a {whole_read_words(proof.rests_on, evidence.now)}"
+            return VerifiedService(task.service.name, task.action, Verdict.MATCH, proof.run, tables, seconds)
         run = "" if newest is None else newest.run
         if code in (ExitCode.MATCH, ExitCode.MISMATCH) and newest is not None and newest.mismatches:
             tables = "table differs" if newest.mismatches == 1 else "tables differ"

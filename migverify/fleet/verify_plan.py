@@ -10,7 +10,7 @@ from enum import StrEnum
 from migverify.decision.decide import age_text
 from migverify.fleet.budget import demand_of
 from migverify.fleet.definition import Fleet, FleetService
-from migverify.fleet.judge import newest_proof
+from migverify.fleet.judge import newest_proof, whole_read_words
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding, VerifyEvidence
 from migverify.fleet.read import ServiceView
 from migverify.model import Verdict
@@ -94,7 +94,7 @@ def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:
 
 
 def needed_action(
-    evidence: ServiceEvidence, most_age: float, whole_read_max_age: float | None = None
+    evidence: ServiceEvidence, most_age: float, whole_read_max_age: float | None = 7 * 86_400.0
 ) -> tuple[VerifyAction, str, str]:
     """Return the action, the run that it uses, and why."""
     proof = newest_proof(evidence)
@@ -110,7 +110,8 @@ def needed_action(
         and not _needs_whole_read(evidence, proof, whole_read_max_age)
     ):
         age = age_text(evidence.now - (proof.proved_at or 0.0))
-        return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old"
+        rests = "" if proof.rests_on is None else f"; it rests on a {whole_read_words(proof.rests_on, evidence.now)}"
+        return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old{rests}"
     stale = ""
     if newest is not None and newest.can_resume and not newest.partial:
         if is_young(newest.began):
