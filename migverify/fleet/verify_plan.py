@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from migverify.decision.decide import age_text
-from migverify.fleet.budget import demand_of
+from migverify.fleet.budget import ConnectionBudget, demand_of
 from migverify.fleet.definition import Fleet, FleetService
 from migverify.fleet.judge import newest_proof, whole_read_words
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding, VerifyEvidence
@@ -42,6 +42,10 @@ class ServiceVerification:
         Connections by server.
     why
         In words; for ``NONE`` why nothing is done.
+    newest
+        The newest verification when this was planned: a child that fails early leaves it as it was.
+    differs
+        The newest verification that found tables to differ, as far as no full proof is newer; None: there is none.
     """
 
     service: FleetService
@@ -49,6 +53,8 @@ class ServiceVerification:
     run: str = ""
     why: str = ""
     demand: Mapping[str, int] = field(default_factory=dict)
+    newest: VerifyEvidence | None = None
+    differs: VerifyEvidence | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -90,7 +96,25 @@ def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:
         problem = view.evidence.unread.get(FleetPart.PROOF, "its configuration cannot be read")
         return ServiceVerification(service, VerifyAction.NONE, why=problem)
     action, run, why = needed_action(view.evidence, fleet.proof_max_age, fleet.whole_read_max_age)
-    return ServiceVerification(service, action, run, why, demand_of(config))
+    runs = view.evidence.verifications
+    return ServiceVerification(
+        service, action, run, why, demand_of(config), runs[0] if runs else None, known_difference(view.evidence)
+    )
+
+
+def known_difference(evidence: ServiceEvidence) -> VerifyEvidence | None:
+    """Return the newest verification in which tables differ, and that no full proof follows; None: there is none."""
+    proof = newest_proof(evidence)
+    newer = itertools.takewhile(lambda one: one is not proof, evidence.verifications)
+    return next((one for one in newer if one.mismatches and not one.strange), None)
+
+
+def never_begins(fleet: Fleet, task: ServiceVerification) -> str:
+    """Return why a verification can never begin within the limits of the fleet; empty: it can, or nothing is run."""
+    if task.action in (VerifyAction.REUSE, VerifyAction.NONE):
+        return ""
+    why = ConnectionBudget(fleet.limits.of).exceeded(task.demand)
+    return why and f"not begun: {why}; lower `connections` in {task.service.config}, or raise limits.connections"
 
 
 def needed_action(
