@@ -115,9 +115,14 @@ def whole_read_words(read: WholeRead, now: float) -> str:
 def _sentence(reasons: list[ServiceReason], rules: ServiceRules) -> str:
     first = reasons[0] if reasons else ServiceReason(FleetPart.PROOF, DOUBT, "nothing is proved")
     more = f" (and {len(reasons) - 1:,} more)" if len(reasons) > 1 else ""
-    is_extra = first.kind is HARM and first.part not in rules.required
+    return f"{reason_words(first, required=first.part in rules.required)}{more}."
+
+
+def reason_words(reason: ServiceReason, *, required: bool) -> str:
+    """Return a reason with its part, and why it counts where that part is not required."""
+    is_extra = reason.kind is HARM and not required
     why = "; this part is not required, and what it shows to be wrong counts" if is_extra else ""
-    return f"{first.part.value.capitalize()}: {first.text}{why}{more}."
+    return f"{reason.part.value.capitalize()}: {reason.text}{why}"
 
 
 def _part(part: FleetPart, evidence: ServiceEvidence, rules: ServiceRules) -> PartState:
@@ -148,7 +153,9 @@ def _untimely(taken: float | None, evidence: ServiceEvidence, most: float, skew:
     if age < -skew:
         yield f"it is {age_text(-age)} ahead of now: a clock is wrong"
     elif not age <= most:
-        yield f"it is {age_text(age)} old, and {age_text(most)} are allowed"
+        is_close = most < 60 or age_text(age) == age_text(most)  # "0 min old, and 0 min are allowed" says nothing
+        words = age_or_seconds if is_close else age_text
+        yield f"it is {words(age)} old, and {words(most)} are allowed"
 
 
 def newest_proof(evidence: ServiceEvidence) -> VerifyEvidence | None:

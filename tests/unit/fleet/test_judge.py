@@ -261,3 +261,8 @@ def test_more_required_parts_never_make_a_service_better() -> None:
             less = judge(evidence, ServiceRules(frozenset(few)))
             more = judge(evidence, ServiceRules(frozenset({*few, part})))
             assert STANDINGS.index(more.standing) <= STANDINGS.index(less.standing)
+
+
+def test_two_ages_that_are_equal_in_minutes_are_said_in_seconds() -> None:
+    evidence = whole(verifications=(replace(PROOF, proved_at=NOW - 3.0),))
+    assert "it is 3 s old, and 1 s are allowed" in judge(evidence, ServiceRules(proof_max_age=1.0)).sentence
