@@ -178,7 +178,7 @@ def verify(
     with stop_on_signals(stopped):
         if plan:
             views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
-            _warn_of_limits(loaded, views)
+            _warn(loaded, views)
             tasks = plan_verifications(loaded, views)
             typer.echo("\n".join(plan_lines(loaded, tasks)))
             is_possible = all(task.action is not VerifyAction.NONE and not never_begins(loaded, task) for task in tasks)
@@ -186,7 +186,7 @@ def verify(
         with verify_lock(loaded) as lock:
             # Read under the lock: another one may have proved something meanwhile.
             views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
-            _warn_of_limits(loaded, views)
+            _warn(loaded, views)
             tasks = plan_verifications(loaded, views)
             verifier = FleetVerifier(
                 loaded, closes, stopped.is_set, lambda task: say(f"{task.service.name}: {task.action}, {task.why}"),
@@ -202,10 +202,12 @@ def verify(
     raise typer.Exit(int(found.exit_code))
 
 
-def _warn_of_limits(fleet: Fleet, views: Sequence[ServiceView]) -> None:
-    """Say which limits of connections are of no server of a service: the one that was meant has no limit of its own."""
+def _warn(fleet: Fleet, views: Sequence[ServiceView]) -> None:
+    """Say what of the file is probably not meant, such as a limit of connections for a server that no service has."""
     from migverify.fleet.verify_plan import unknown_servers
 
+    for words in fleet.warnings:
+        say(f"warning: {fleet.path}: {words}")
     for server in unknown_servers(fleet, views):
         say(f"warning: {fleet.path}: limits.connections names {server}, and no service has this server")
 

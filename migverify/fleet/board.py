@@ -138,6 +138,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _findings(state: FleetState) -> Iterator[str]:
     yield from (f"wave {wave.wave.name}: {wave.finding}" for wave in state.waves if wave.finding)
+    yield from (f"warning: {words}" for words in state.fleet.warnings)
     for view in state.views:
         if view.runbook_problem and FleetPart.DRILLS not in {reason.part for reason in view.state.reasons}:
             yield f"warning: the runbook of {view.service.name} cannot be read: {scrub(view.runbook_problem)}"

@@ -28,6 +28,7 @@ from migverify.fleet.model import (
 from migverify.model import Verdict
 from migverify.runbook.history.readiness import MISSING, UNKNOWN
 
+_WINDOW_CLOSED = "the window of its wave closed"
 HARM, DOUBT = ReasonKind.HARM, ReasonKind.DOUBT
 WATCH_SECONDS = 60.0
 """A watch keeps its status every second; one that is older says nothing of now."""
@@ -120,6 +121,8 @@ def _sentence(reasons: list[ServiceReason], rules: ServiceRules) -> str:
 
 def reason_words(reason: ServiceReason, *, required: bool) -> str:
     """Return a reason with its part, and why it counts where that part is not required."""
+    if reason.text.startswith(_WINDOW_CLOSED):
+        return f"Window: {reason.text}"  # published with the part people, which is of the night
     is_extra = reason.kind is HARM and not required
     why = "; this part is not required, and what it shows to be wrong counts" if is_extra else ""
     return f"{reason.part.value.capitalize()}: {reason.text}{why}"
@@ -187,7 +190,8 @@ def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
         found.harm(f"tables differ in run {run}, and proof {proof.run} did not read them whole since", again)
     if not found.run:
         found.figure, found.run, found.taken = f"MATCH, {proof.tables:,} tables", proof.run, proof.proved_at
-    since = f"migverify tables verify --since {proof.run}{evidence.options}"
+    # A change on the target alone is in no binlog: where tables differ, --since helps nothing.
+    since = again if found.reasons else f"migverify tables verify --since {proof.run}{evidence.options}"
     for text in _untimely(proof.proved_at, evidence, rules.proof_max_age, rules.skew):
         found.doubt(f"the last full proof does not count: {text}", since)
     if proof.rests_on is not None and rules.whole_read_max_age is not None:
@@ -405,7 +409,7 @@ def _note_end_of_window(found: _PartFinding, evidence: ServiceEvidence) -> None:
     """Note that the night is over: whoever was on call, and whatever was proved, was so for it."""
     over = evidence.now - evidence.closes
     if over >= 0:
-        found.harm(f"the window of its wave closed {age_text(over)} ago, and it is not cut over",
+        found.harm(f"{_WINDOW_CLOSED} {age_text(over)} ago, and it is not cut over",
                    "Give the wave another window, or the service another wave, in the fleet file.")  # fmt: skip
 
 

@@ -130,13 +130,17 @@ def test_the_age_of_a_difference_is_that_of_its_run_and_the_metric_that_of_the_p
     )
 
 
-def test_the_page_holds_everything_and_names_are_text(ready: MadeFleet, tmp_path: Path) -> None:
+def test_the_page_holds_everything_and_names_are_text(
+    ready: MadeFleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ready.rules("users", Verdict.MISMATCH, money={HOSTILE: "3.50"})
     entries = [ready.entry("orders", owner=HOSTILE, on_call=[HOSTILE, "alice"]), ready.entry("users")]
     ready.write(services=entries)
     page = tmp_path / "fleet.html"
     assert run(["fleet", "board", "-o", str(page)]) == 1
+    assert capsys.readouterr().err == f"wrote {page}: 1 of 2 ready\n"
     text = page.read_text()
+    assert "aria-sort" not in text.partition("</table>")[0].partition("<table")[2], "rows are by urgency"
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)" in text
     assert "\u202e" not in text
@@ -270,3 +274,24 @@ def test_when_a_window_opens_is_said_with_its_date_in_utc_and_in_its_zone(
     ready.write(waves=[{"name": "first", "window": {**window, "zone": "UTC"}}])
     run(["fleet", "status"])
     assert re.search(r"first; 2200-12-08; opens 2200-12-08 22:00 UTC  ", capsys.readouterr().out)
+
+
+def test_a_wave_without_services_and_a_configuration_that_is_given_twice_are_said(
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waves = [{"name": name, "window": {"start": "2200-01-01T22:00", "duration": "4h"}} for name in ("first", "second")]
+    ready.write(waves=waves, services=[ready.entry("orders"), {**ready.entry("orders"), "name": "Orders"}])
+    run(["fleet", "status"])
+    out = capsys.readouterr().out
+    assert "warning: wave second has no service" in out
+    assert "warning: services orders and Orders have one configuration, " in out
+    run(["fleet", "verify", "--plan"])
+    assert "fleet.yaml: wave second has no service" in capsys.readouterr().err
+
+
+def test_the_window_that_closed_is_not_called_people(ready: MadeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    ready.write(waves=[{"name": "first", "window": {"start": "2020-01-01T22:00", "duration": "4h"}}])
+    assert run(["fleet", "status", "-s", "orders"]) == 1
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (at,) = [at for at, line in enumerate(lines) if line.startswith("orders: Window: the window of its wave closed")]
+    assert lines[at + 1].startswith("> Give the wave another window")

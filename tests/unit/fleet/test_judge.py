@@ -82,7 +82,7 @@ HARMS: list[tuple[str, dict[str, Any], str]] = [
     ("ids that ended", {"ids": replace(ANSWERS, days_left=-1.0)}, "has ended"),
     ("drills", {"drills": bad_condition(MISSING)}, "Drills: clean: d3 was not clean"),
     ("a window that is over", {"closes": NOW - 8 * 86_400},
-     "People: the window of its wave closed 8 days ago, and it is not cut over"),
+     "Window: the window of its wave closed 8 days ago, and it is not cut over"),
     ("nobody", {"people": PeopleEvidence((), {"dba": ("bob",)})}, "People: nobody is on call"),
     ("somebody missing", {"people": PeopleEvidence(("bob",), {"coordinator": ("alice", "erin"), "dba": ("bob",)})},
      "not on call: alice (coordinator)"),
