@@ -138,7 +138,7 @@ def test_the_page_holds_everything_and_names_are_text(
     ready.write(services=entries)
     page = tmp_path / "fleet.html"
     assert run(["fleet", "board", "-o", str(page)]) == 1
-    assert capsys.readouterr().err == f"wrote {page}: 1 of 2 ready\n"
+    assert capsys.readouterr().err == f"wrote {page}: 0 of 2 ready\n"
     text = page.read_text()
     assert "aria-sort" not in text.partition("</table>")[0].partition("<table")[2], "rows are by urgency"
     assert "<script>alert" not in text

@@ -141,7 +141,6 @@ def test_what_is_wrong_of_the_file_as_a_whole_is_said_with_what_is_wrong_of_its_
         assert lines == said(written(tmp_path, text))
 
 
-@pytest.mark.parametrize("text", ["services: [", "schema_version: 1", "[]", "text", "waves: []\nservices: []\n"])
 def test_the_headline_of_several_problems_names_the_first(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_fleet(
@@ -152,6 +151,7 @@ def test_the_headline_of_several_problems_names_the_first(tmp_path: Path) -> Non
     assert ConfigError("one problem").headline == "one problem"
 
 
+@pytest.mark.parametrize("text", ["services: [", "schema_version: 1", "[]", "text", "waves: []\nservices: []\n"])
 def test_a_file_without_services_is_one_error(tmp_path: Path, text: str) -> None:
     assert said(written(tmp_path, text), with_wrong=True) == said(written(tmp_path, text))
 
