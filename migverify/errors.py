@@ -93,6 +93,12 @@ class MigverifyError(Exception):
         joint = " " if self.message.rstrip().endswith((".", "!", "?", ":")) else ". "
         return " ".join((f"{self.message}{joint}{self.hint}" if self.hint else self.message).split())
 
+    @property
+    def headline(self) -> str:
+        """The first line of the message; of several problems also the first one."""
+        first, *problems = self.message.split("\n")
+        return f"{first}, the first: {problems[0]}" if first.endswith(" problems") and problems else first
+
 
 def _rebuild(kind: type[MigverifyError], message: str, hint: str) -> MigverifyError:
     return kind(message, hint=hint)

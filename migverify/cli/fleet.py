@@ -13,7 +13,7 @@ import typer
 from migverify.cli.commands import add
 from migverify.cli.console import JsonOption, examples, say
 from migverify.cli.watching import ListenAddress, listen_address, period_seconds
-from migverify.errors import StoreError, UsageError
+from migverify.errors import ExitCode, StoreError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -122,7 +122,7 @@ def board(
     report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
     if out is not None:
         write_report(out, render(report, form), private=False)
-        say(f"{report.verdict}: {form} board of {fleet} in {out}")
+        say(f"wrote {out}: {report.word}")
     raise typer.Exit(int(report.exit_code))
 
 
@@ -160,7 +160,7 @@ def verify(
     """Prove the tables of many services: by wave and age of proof, within one budget of connections and one window.
 
     A proof that is younger than proof_max_age is named and not made again; what was cut off is resumed. Exit 0: every
-    service is MATCH, 1: one is MISMATCH, 3: one is not proved, 130: stopped by Ctrl-C.
+    service is MATCH, 1: one is MISMATCH, 3: one is not proved, or with --plan cannot be, 130: stopped by Ctrl-C.
     """
     import threading
 
@@ -169,7 +169,7 @@ def verify(
     from migverify.fleet.load import load_fleet
     from migverify.fleet.read import read_fleet
     from migverify.fleet.verify import FleetVerifier, verify_lock
-    from migverify.fleet.verify_plan import plan_verifications
+    from migverify.fleet.verify_plan import VerifyAction, never_begins, plan_verifications
     from migverify.model import judged_document
 
     loaded, stopped = load_fleet(fleet), threading.Event()
@@ -178,13 +178,15 @@ def verify(
     with stop_on_signals(stopped):
         if plan:
             views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
-            _warn_of_limits(loaded, views)
-            typer.echo("\n".join(plan_lines(plan_verifications(loaded, views))))
-            return
+            _warn(loaded, views)
+            tasks = plan_verifications(loaded, views)
+            typer.echo("\n".join(plan_lines(loaded, tasks)))
+            is_possible = all(task.action is not VerifyAction.NONE and not never_begins(loaded, task) for task in tasks)
+            raise typer.Exit(int(ExitCode.MATCH if is_possible else ExitCode.INCONCLUSIVE))
         with verify_lock(loaded) as lock:
             # Read under the lock: another one may have proved something meanwhile.
             views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
-            _warn_of_limits(loaded, views)
+            _warn(loaded, views)
             tasks = plan_verifications(loaded, views)
             verifier = FleetVerifier(
                 loaded, closes, stopped.is_set, lambda task: say(f"{task.service.name}: {task.action}, {task.why}"),
@@ -200,10 +202,12 @@ def verify(
     raise typer.Exit(int(found.exit_code))
 
 
-def _warn_of_limits(fleet: Fleet, views: Sequence[ServiceView]) -> None:
-    """Say which limits of connections are of no server of a service: the one that was meant has no limit of its own."""
+def _warn(fleet: Fleet, views: Sequence[ServiceView]) -> None:
+    """Say what of the file is probably not meant, such as a limit of connections for a server that no service has."""
     from migverify.fleet.verify_plan import unknown_servers
 
+    for words in fleet.warnings:
+        say(f"warning: {fleet.path}: {words}")
     for server in unknown_servers(fleet, views):
         say(f"warning: {fleet.path}: limits.connections names {server}, and no service has this server")
 

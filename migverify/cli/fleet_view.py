@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from migverify.cli.console import visible
 from migverify.fleet.document import VerifiedDocument, VerifyDocument
 from migverify.fleet.read import options_of
-from migverify.fleet.verify_plan import VerifyAction
+from migverify.fleet.verify_plan import VerifyAction, never_begins
 from migverify.model import NextStep, Verdict
 from migverify.report.figures import amount, duration
 
@@ -22,14 +22,14 @@ MOST_STEPS = 10
 """Services whose next step is named."""
 
 
-def plan_lines(tasks: Sequence[ServiceVerification]) -> Iterator[str]:
-    """Yield what would be done for each service, in the order of work."""
+def plan_lines(fleet: Fleet, tasks: Sequence[ServiceVerification]) -> Iterator[str]:
+    """Yield what would be done for each service, in the order of work, and why a verification can never begin."""
     for task in tasks:
         needs = ", ".join(f"{count} to {server}" for server, count in sorted(task.demand.items()))
         with_ = f"; {needs}" if needs and task.action not in ("reuse", "none") else ""
-        yield visible(
-            f"{task.service.wave:<12} {task.service.name:<24} {task.action:<8} {task.why}{with_}", lines=False
-        )
+        never = never_begins(fleet, task)
+        why = never or f"{task.why}{with_}"
+        yield visible(f"{task.service.wave:<12} {task.service.name:<24} {task.action:<8} {why}", lines=False)
 
 
 def ended_line(ended: VerifiedService) -> str:
@@ -61,6 +61,8 @@ def verify_steps(fleet: Fleet, found: FleetVerification) -> Iterator[NextStep]:
             yield NextStep(f"migverify tables diff {one.run}{options}", f"{one.service}: what differs")
         elif one.run:
             yield NextStep(f"migverify report {one.run}{options}", f"{one.service}: why it is not proved")
+        elif one.action is not VerifyAction.REUSE and one.seconds:  # it failed before it had a run
+            yield NextStep(f"migverify check{options}", f"{one.service}: whether its servers can be asked")
     if open_:
         yield NextStep(f"migverify fleet verify --fleet {shlex.quote(str(fleet.path))}",
                        "goes on with what is not proved, when what is named is mended")  # fmt: skip

@@ -346,7 +346,7 @@ class _Questions:
             loaded = load_config(self.config).at_snapshot(None)
         except MigverifyError as error:
             if not self.has_config:  # else `definition` says it, and these keep the state of the last evaluation
-                reason = error.message.split("\n")[0]
+                reason = error.headline
                 yield from (unknown(id_, reason, error.hint) for id_ in STANDING if id_ != "people")
             return
         store = partial(open_run_store, None, self.config)
@@ -364,7 +364,7 @@ class _Questions:
             ]
         except MigverifyError as error:
             do = error.hint or "The other conditions keep the state of the last evaluation until it can be read."
-            yield undefined(error.message.split("\n")[0], do)
+            yield undefined(error.headline, do)
             return
         yield from conditions
 

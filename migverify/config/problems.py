@@ -122,7 +122,10 @@ def explain(
 
     ``under`` is the way to the part that was validated, where it was not the whole of ``root``.
     """
-    found = error.errors(include_url=False)
+    every = error.errors(include_url=False)
+    # A list whose one entry is wrong is not called empty too.
+    found = [one for one in every if one["type"] != "too_short" or not any(
+        other is not one and other["loc"][: len(one["loc"])] == one["loc"] for other in every)]  # fmt: skip
     return [_explain(path, document, {**details, "loc": (*under, *details["loc"])}, root) for details in found]
 
 
@@ -150,6 +153,9 @@ def _explain(path: Path, document: YamlDocument, details: ErrorDetails, root: ty
             path, document.place((*steps, tag)), f"{key_text((*steps, tag))}: this takes one of {known}",
             _nearest(str(details["ctx"]["tag"]), known.split(", ")),
         )  # fmt: skip
+    if details["type"] in ("literal_error", "enum") and isinstance(details["input"], str):
+        choices: list[str] = re.findall(r"'([^']*)'", _choices(details))
+        return problem_at(path, place, f"{name}: {_wording(details)}", _nearest(details["input"], choices))
     # CAST(a AS DECIMAL(20,2)) in {...} ends at its comma, and what follows looks like a key.
     torn = details["input"] is None and any(mark in str(steps[-1] if steps else "") for mark in "()'\"")
     hint = "Inside {...} put a text with a comma in quotes." if torn else ""
@@ -208,7 +214,7 @@ def _wording(details: ErrorDetails) -> str:
     if kind == "string_too_long":
         return f"this takes at most {context['max_length']} characters"
     if kind in ("literal_error", "enum"):
-        return f"this takes one of {context['expected']}"
+        return f"this takes one of {_choices(details)}"
     for name, words in (
         ("greater_than_equal", "at least"),
         ("less_than_equal", "at most"),
@@ -218,6 +224,11 @@ def _wording(details: ErrorDetails) -> str:
             bound = context[{"greater_than_equal": "ge", "less_than_equal": "le", "greater_than": "gt"}[name]]
             return f"this takes a number {words} {bound:g}"
     return _WORDS.get(kind) or details["msg"]
+
+
+def _choices(details: ErrorDetails) -> str:
+    """Return the values that a key takes; members of an enum by their values."""
+    return re.sub(r"<[\w.]+: ('[^']*')>", r"\1", str(details["ctx"]["expected"]))
 
 
 def _suggest(steps: Steps, root: type[BaseModel]) -> str:

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 from migverify.decision.decide import age_text
 from migverify.exposition import Metric, number
-from migverify.fleet.definition import Fleet, FleetService
+from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.document import FleetDocument, service_document, wave_documents
 from migverify.fleet.forecast import RunbookForecast, WaveForecast, runbook_forecasts, wave_forecasts
-from migverify.fleet.judge import newest_proof, whole_read_words
+from migverify.fleet.judge import newest_proof, reason_words, whole_read_words
 from migverify.fleet.model import FleetPart, PartState, ServiceEvidence, ServiceStanding
 from migverify.fleet.read import ServiceView, read_fleet
 from migverify.model import NextStep, Verdict, judged_document
@@ -138,6 +138,10 @@ def _names(names: Sequence[str]) -> str:
 
 def _findings(state: FleetState) -> Iterator[str]:
     yield from (f"wave {wave.wave.name}: {wave.finding}" for wave in state.waves if wave.finding)
+    yield from (f"warning: {words}" for words in state.fleet.warnings)
+    for view in state.views:
+        if view.runbook_problem and FleetPart.DRILLS not in {reason.part for reason in view.state.reasons}:
+            yield f"warning: the runbook of {view.service.name} cannot be read: {scrub(view.runbook_problem)}"
 
 
 def _sections(state: FleetState) -> Iterator[Section]:
@@ -148,10 +152,21 @@ def _sections(state: FleetState) -> Iterator[Section]:
     yield Section("Services", listed, id="services")
     why = [view for view in rows if view.state.standing in (ServiceStanding.NOT_READY, ServiceStanding.NOT_KNOWN)]
     if why:
-        lines = tuple(f"{view.service.name}: {scrub(view.state.sentence)}" for view in why)
-        yield Section("Why not", (Lines(lines),), id="why", shown=Audience.TEXT)
+        one = why[0] if len(state.views) == 1 else None
+        lines = [f"{view.service.name}: {scrub(view.state.sentence)}" for view in why]
+        if one is not None and one.service.name not in state.fleet.wrong:
+            lines = list(_all_reasons(one))
+        yield Section("Why not", (Lines(tuple(lines)),), id="why", shown=Audience.TEXT)
         yield Section("Reasons", tuple(_reasons(view) for view in why), id="reasons", shown=_PAGE)
     yield Section("Waves", (Table(_WAVES, tuple(_wave_row(wave, state) for wave in state.waves), named=1),), id="waves")
+
+
+def _all_reasons(view: ServiceView) -> Iterator[str]:
+    """Yield every reason of a service that is shown alone, each with what to do."""
+    for reason in view.state.reasons:
+        yield scrub(f"{view.service.name}: {reason_words(reason, required=view.state.part(reason.part).required)}.")
+        if reason.remedy:
+            yield scrub(f"  > {reason.remedy}")
 
 
 def _urgency(view: ServiceView, now: float) -> tuple[bool, int, float, str]:
@@ -183,12 +198,18 @@ def _row(view: ServiceView, state: FleetState) -> Row:
 
 
 def _wave_cell(view: ServiceView, now: float) -> TableCell:
-    if view.cutover_at is None:
+    if view.wave is None:
         return TableCell(view.service.wave, "mismatch")
     if view.cutover_is_over(now):
         return TableCell(view.service.wave, "mismatch", notes=(f"{view.day}, window is over",))
-    opens = datetime.fromtimestamp(view.cutover_at, UTC)
-    return TableCell(view.service.wave, notes=(f"{view.day}, opens {opens:%H:%M} UTC",))
+    return TableCell(view.service.wave, notes=(view.day, f"opens {_opens(view.wave)}"))
+
+
+def _opens(wave: FleetWave) -> str:
+    """Return when a window opens, in UTC and in its own zone."""
+    zone = wave.window.zone or "UTC"
+    opens = f"{datetime.fromtimestamp(wave.window.opens, UTC):%Y-%m-%d %H:%M} UTC"
+    return opens if zone == "UTC" else f"{opens} ({wave.window.start:%Y-%m-%d %H:%M} {zone})"
 
 
 def _anchor(view: ServiceView) -> str:
@@ -260,6 +281,9 @@ def _steps(state: FleetState) -> Iterator[NextStep]:
         commands = (one for one in view.state.reasons if one.remedy.startswith("migverify "))
         if (first := next(commands, None)) is not None:
             seen.setdefault(scrub(first.remedy), f"{view.service.name}: {first.part.value}")
+        if view.runbook_problem:
+            remedy = view.evidence.unread_remedies.get(FleetPart.PEOPLE, "")
+            seen.setdefault(scrub(remedy), f"{view.service.name}: why its runbook cannot be read")
     yield from (NextStep(command, words) for command, words in list(seen.items())[:_NAMED])
 
 

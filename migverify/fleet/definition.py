@@ -68,6 +68,12 @@ def _positive(seconds: float) -> float:
     return seconds
 
 
+def _within_a_day(seconds: float) -> float:
+    if seconds > _DAY.total_seconds():
+        raise ValueError("this is at most a day (24h): the window opens each day")
+    return seconds
+
+
 def _room_in_folder(text: str, info: ValidationInfo) -> str:
     return store_in_folder(text, info) if "://" in text else in_folder(text, info)
 
@@ -157,7 +163,7 @@ class DailyWindow(Strict):
 
     start: ClockTime = Field(description="Time of the day in `zone`, in quotes: `'22:00'`.")
     zone: ZoneName = Field(default="UTC", description="As of the window of a wave.")
-    duration: PositiveDuration = Field(description="How long, at most a day.")
+    duration: Annotated[PositiveDuration, AfterValidator(_within_a_day)] = Field(description="How long, at most a day.")
 
     @property
     def _zone(self) -> tzinfo:
@@ -176,7 +182,7 @@ class DailyWindow(Strict):
 
     def _span(self, day: date) -> tuple[float, float]:
         begin = datetime.combine(day, self.start, self._zone).timestamp()
-        return begin, begin + min(self.duration, _DAY.total_seconds())
+        return begin, begin + self.duration
 
 
 class FleetLimits(Strict):
@@ -214,8 +220,8 @@ class Fleet(Strict):
         default=86_400.0, description="How old a full proof of the tables may be, for example `24h`."
     )
     whole_read_max_age: PositiveDuration | None = Field(
-        default=None,
-        description="How old the oldest whole read may be that a full proof by `--since` rests on; default: any age.",
+        default=7 * 86_400.0,
+        description="How old the oldest whole read may be that a full proof by `--since` rests on; null: any age.",
     )
     evidence_max_age: PositiveDuration = Field(
         default=7 * 86_400.0, description="How old answers of rules and guards may be."
@@ -246,3 +252,17 @@ class Fleet(Strict):
     def required(self, service: FleetService) -> frozenset[FleetPart]:
         """Return what a service has to prove."""
         return frozenset(map(FleetPart, service.requires if service.requires is not None else self.requires))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is right, and is probably not meant: a wave without services, a configuration that is given twice."""
+        waves = {service.wave for service in self.services}
+        found = [f"wave {wave.name} has no service" for wave in self.waves if wave.name not in waves]
+        first: dict[tuple[str, str | None], str] = {}
+        for service in self.services:
+            if service.name in self._wrong:
+                continue
+            other = first.setdefault((service.config, service.store), service.name)
+            if other != service.name:
+                found.append(f"services {other} and {service.name} have one configuration, {service.config}")
+        return found

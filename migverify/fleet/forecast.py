@@ -25,6 +25,7 @@ from migverify.runbook.definition.forecast import ENOUGH_DRILLS, duration_of, qu
 from migverify.runbook.definition.plan import applies
 from migverify.runbook.history.past import drill_seconds
 from migverify.runbook.kinds import RunKind, StepKind
+from migverify.secrets import scrub
 
 SAMPLES = 300
 SEED = 20_261
@@ -150,7 +151,9 @@ def _wave(
     findings = [] if fits else [_too_long(wave, len(known), p50, p90, room)]
     if unknown := [name for name in left if name not in samples]:
         names = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED:,} more" if unknown[_NAMED:] else "")
-        findings.append(f"it is not known how long the cutover of {names} takes")
+        first = next(view for view in views if view.service.name == unknown[0])
+        findings.append(f"it is not known how long the cutover of {names} takes"
+                        f" ({unknown[0]}: {_why_unknown(first, forecasts.get(unknown[0]))})")  # fmt: skip
     if is_over:
         ago = age_text(now - wave.window.closes)
         findings.insert(0, f"its window closed {ago} ago, and {amount(len(left), 'service')} of it "
@@ -168,6 +171,14 @@ def _running(view: ServiceView, wave: FleetWave, now: float) -> float:
     live = (run for run in view.journals.past if is_of_the_night(run, view.journals.runbook))
     begun = [run.started for run in live if run.kind is RunKind.LIVE and run.ended is None]
     return max((now - one for one in begun if wave.window.opens <= one <= now), default=0.0)
+
+
+def _why_unknown(view: ServiceView, forecast: RunbookForecast | None) -> str:
+    if forecast is not None and forecast.unknown:
+        return f"neither a plan nor a drill says it of {', '.join(forecast.unknown[:_NAMED])}"
+    if view.runbook_problem:
+        return scrub(view.runbook_problem)
+    return "no runbook is named" if view.service.runbook is None else "its runbook is not read"
 
 
 def _too_long(wave: FleetWave, count: int, p50: float, p90: float, room: float) -> str:

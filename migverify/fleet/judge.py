@@ -28,6 +28,7 @@ from migverify.fleet.model import (
 from migverify.model import Verdict
 from migverify.runbook.history.readiness import MISSING, UNKNOWN
 
+_WINDOW_CLOSED = "the window of its wave closed"
 HARM, DOUBT = ReasonKind.HARM, ReasonKind.DOUBT
 WATCH_SECONDS = 60.0
 """A watch keeps its status every second; one that is older says nothing of now."""
@@ -120,9 +121,16 @@ def whole_read_words(read: WholeRead, now: float) -> str:
 def _sentence(reasons: list[ServiceReason], rules: ServiceRules) -> str:
     first = reasons[0] if reasons else ServiceReason(FleetPart.PROOF, DOUBT, "nothing is proved")
     more = f" (and {len(reasons) - 1:,} more)" if len(reasons) > 1 else ""
-    is_extra = first.kind is HARM and first.part not in rules.required
+    return f"{reason_words(first, required=first.part in rules.required)}{more}."
+
+
+def reason_words(reason: ServiceReason, *, required: bool) -> str:
+    """Return a reason with its part, and why it counts where that part is not required."""
+    if reason.text.startswith(_WINDOW_CLOSED):
+        return f"Window: {reason.text}"  # published with the part people, which is of the night
+    is_extra = reason.kind is HARM and not required
     why = "; this part is not required, and what it shows to be wrong counts" if is_extra else ""
-    return f"{first.part.value.capitalize()}: {first.text}{why}{more}."
+    return f"{reason.part.value.capitalize()}: {reason.text}{why}"
 
 
 def _part(part: FleetPart, evidence: ServiceEvidence, rules: ServiceRules) -> PartState:
@@ -153,7 +161,9 @@ def _untimely(taken: float | None, evidence: ServiceEvidence, most: float, skew:
     if age < -skew:
         yield f"it is {age_text(-age)} ahead of now: a clock is wrong"
     elif not age <= most:
-        yield f"it is {age_text(age)} old, and {age_text(most)} are allowed"
+        is_close = most < 60 or age_text(age) == age_text(most)  # "0 min old, and 0 min are allowed" says nothing
+        words = age_or_seconds if is_close else age_text
+        yield f"it is {words(age)} old, and {words(most)} are allowed"
 
 
 def newest_proof(evidence: ServiceEvidence) -> VerifyEvidence | None:
@@ -185,7 +195,8 @@ def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
         found.harm(f"tables differ in run {run}, and proof {proof.run} did not read them whole since", again)
     if not found.run:
         found.figure, found.run, found.taken = f"MATCH, {proof.shown_tables}", proof.run, proof.proved_at
-    since = f"migverify tables verify --since {proof.run}{evidence.options}"
+    # A change on the target alone is in no binlog: where tables differ, --since helps nothing.
+    since = again if found.reasons else f"migverify tables verify --since {proof.run}{evidence.options}"
     for text in _untimely(proof.proved_at, evidence, rules.proof_max_age, rules.skew):
         found.doubt(f"the last full proof does not count: {text}", since)
     if proof.rests_on is not None and rules.whole_read_max_age is not None:
@@ -403,7 +414,7 @@ def _note_end_of_window(found: _PartFinding, evidence: ServiceEvidence) -> None:
     """Note that the night is over: whoever was on call, and whatever was proved, was so for it."""
     over = evidence.now - evidence.closes
     if over >= 0:
-        found.harm(f"the window of its wave closed {age_text(over)} ago, and it is not cut over",
+        found.harm(f"{_WINDOW_CLOSED} {age_text(over)} ago, and it is not cut over",
                    "Give the wave another window, or the service another wave, in the fleet file.")  # fmt: skip
 
 

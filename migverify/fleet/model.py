@@ -229,7 +229,7 @@ class ServiceRules:
     evidence_max_age: float = 7 * 86_400.0
     watch_lag: float = 60.0
     skew: float = 120.0
-    whole_read_max_age: float | None = None
+    whole_read_max_age: float | None = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

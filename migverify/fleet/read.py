@@ -78,6 +78,12 @@ class ServiceView:
             return str(self.service.date)
         return "" if self.wave is None else str(self.wave.window.start.date())
 
+    @property
+    def runbook_problem(self) -> str:
+        """Why the runbook that is named, or its journals, cannot be read; empty: they can, or none is named."""
+        is_named = self.service.runbook is not None and self.journals is None
+        return self.evidence.unread.get(FleetPart.PEOPLE, "") if is_named else ""
+
     def cutover_is_over(self, now: float) -> bool:
         """Whether its window has closed, and it is not cut over."""
         is_over = self.closes is not None and now >= self.closes
@@ -234,13 +240,13 @@ class _PartReader:
 
 def _remedies(service: FleetService, config: Config | None) -> dict[FleetPart, str]:
     """Return the command that makes each part readable, or says in full why it is not."""
-    if config is None:
-        return dict.fromkeys((*STORED, FleetPart.DRILLS), f"migverify config{options_of(service, store=False)}")
     remedies = dict.fromkeys(STORED, f"migverify tables verify{options_of(service)}")
     if (book := service.runbook) is not None:
         more = "".join(f" --set {shlex.quote(f'{name}={value}')}" for name, value in book.parameters.items())
         checked = f"migverify runbook check {shlex.quote(book.path)} -e {shlex.quote(book.environment)}{more}"
         remedies |= dict.fromkeys((FleetPart.DRILLS, FleetPart.PEOPLE), checked)
+    if config is None:
+        remedies |= dict.fromkeys((*STORED, FleetPart.DRILLS), f"migverify config{options_of(service, store=False)}")
     return remedies
 
 

@@ -22,10 +22,10 @@ from typing import IO
 from migverify.errors import ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, next_to_begin
 from migverify.fleet.definition import Fleet
-from migverify.fleet.judge import judge, newest_proof
-from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding
+from migverify.fleet.judge import judge, newest_proof, whole_read_words
+from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding, VerifyEvidence
 from migverify.fleet.read import read_proof, rules_of
-from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, whole_instead
+from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, never_begins, whole_instead
 from migverify.fleet.verify_time import VerifySpeed, why_it_never_ends
 from migverify.model import Verdict
 from migverify.runbook.record.locks import open_own
@@ -151,9 +151,7 @@ class FleetVerifier:
                     waiting = [task for place, task in enumerate(waiting) if place not in begun]
                 elif self._is_over():
                     for task in waiting:
-                        self._end(VerifiedService(
-                            task.service.name, task.action, Verdict.INCONCLUSIVE, "", f"not begun: {self._over_why()}"
-                        ))  # fmt: skip
+                        self._end(_not_verified(task, f"not begun: {self._over_why()}"))
                     waiting = []
                     self._ask_to_stop()
                 waiting = [*self._look(), *waiting]
@@ -173,9 +171,8 @@ class FleetVerifier:
             self._end(VerifiedService(name, action, Verdict.MATCH, task.run, f"not verified again: {task.why}"))
         elif action is VerifyAction.NONE:
             self._end(VerifiedService(name, action, Verdict.INCONCLUSIVE, "", task.why))
-        elif why := self._budget.exceeded(task.demand):
-            text = f"not begun: {why}; lower `connections` in {task.service.config}, or raise limits.connections"
-            self._end(VerifiedService(name, action, Verdict.INCONCLUSIVE, "", text))
+        elif why := never_begins(self._fleet, task):
+            self._end(_not_verified(task, why))
         else:
             return False
         return True
@@ -234,13 +231,13 @@ class FleetVerifier:
         code = one.process.returncode
         part = judge(evidence, rules_of(self._fleet, task.service)).part(FleetPart.PROOF)
         if code == ExitCode.MATCH and proof is not None and proof is newest and part.standing is ServiceStanding.READY:
-            return VerifiedService(task.service.name, task.action, Verdict.MATCH, proof.run,
-                                   proof.shown_tables, seconds)  # fmt: skip
-        run = "" if newest is None else newest.run
+            tables = proof.shown_tables
+            if proof.rests_on is not None:
+                tables += f"; what was written since was read, on a {whole_read_words(proof.rests_on, evidence.now)}"
+            return VerifiedService(task.service.name, task.action, Verdict.MATCH, proof.run, tables, seconds)
         if code in (ExitCode.MATCH, ExitCode.MISMATCH) and newest is not None and newest.mismatches:
-            tables = "table differs" if newest.mismatches == 1 else "tables differ"
-            return VerifiedService(task.service.name, task.action, Verdict.MISMATCH, run,
-                                   f"{newest.mismatches:,} {tables}", seconds)  # fmt: skip
+            return VerifiedService(task.service.name, task.action, Verdict.MISMATCH, newest.run, _differ(newest),
+                                   seconds)  # fmt: skip
         if one.asked is not None:
             why = f"{self._over_why()}, {self._goes_on(one, evidence)}"
         elif code < 0:
@@ -249,7 +246,11 @@ class FleetVerifier:
             why = part.reasons[0].text
         else:
             why = words or f"exit code {code}"
-        return VerifiedService(task.service.name, task.action, Verdict.INCONCLUSIVE, run, why, seconds)
+        if newest is None or (newest == task.newest and task.action is not VerifyAction.RESUME):
+            return _not_verified(task, why, seconds)  # it failed before it recorded anything
+        if newest.ended is None and task.differs is not None:
+            return _not_verified(task, f"run {newest.run} did not end: {why}", seconds)
+        return VerifiedService(task.service.name, task.action, Verdict.INCONCLUSIVE, newest.run, why, seconds)
 
     def _goes_on(self, one: _Running, evidence: ServiceEvidence) -> str:
         """Return what the next ``fleet verify`` does with one that was cut off, in the next window at the earliest."""
@@ -286,6 +287,20 @@ def _signal_name(number: int) -> str:
         return f"signal {number} ({signal.Signals(number).name})"
     except ValueError:  # a signal of real time has no name
         return f"signal {number}"
+
+
+def _differ(verification: VerifyEvidence) -> str:
+    count = verification.mismatches
+    return "1 table differs" if count == 1 else f"{count:,} tables differ"
+
+
+def _not_verified(task: ServiceVerification, why: str, seconds: float = 0.0) -> VerifiedService:
+    """Return how it ended for a service that was not verified: what an earlier run found to differ still does."""
+    name, known = task.service.name, task.differs
+    if known is None:
+        return VerifiedService(name, task.action, Verdict.INCONCLUSIVE, "", why, seconds)
+    reason = f"{_differ(known)}, and it was not verified again: {why}"
+    return VerifiedService(name, task.action, Verdict.MISMATCH, known.run, reason, seconds)
 
 
 def _last_words(errors: IO[bytes]) -> str:

@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from migverify.decision.decide import age_text
 from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK
-from migverify.fleet.budget import demand_of
+from migverify.fleet.budget import ConnectionBudget, demand_of
 from migverify.fleet.definition import Fleet, FleetService
-from migverify.fleet.judge import newest_proof
+from migverify.fleet.judge import newest_proof, whole_read_words
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding, VerifyEvidence
 from migverify.fleet.read import ServiceView
 from migverify.model import Verdict
@@ -47,6 +47,10 @@ class ServiceVerification:
         In words; for ``NONE`` why nothing is done.
     refusal
         In words, which cheaper action was refused before; empty: none was.
+    newest
+        The newest verification when this was planned: a child that fails early leaves it as it was.
+    differs
+        The newest verification that found tables to differ, as far as no full proof is newer; None: there is none.
     """
 
     service: FleetService
@@ -56,6 +60,8 @@ class ServiceVerification:
     demand: Mapping[str, int] = field(default_factory=dict)
     read: int = 0
     refusal: str = ""
+    newest: VerifyEvidence | None = None
+    differs: VerifyEvidence | None = None
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -109,12 +115,30 @@ def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:
         problem = view.evidence.unread.get(FleetPart.PROOF, "its configuration cannot be read")
         return ServiceVerification(service, VerifyAction.NONE, why=problem)
     action, run, why = needed_action(view.evidence, fleet.proof_max_age, fleet.whole_read_max_age)
-    read = view.evidence.verifications[0].read if action is VerifyAction.RESUME else 0
-    return ServiceVerification(service, action, run, why, demand_of(config), read)
+    runs = view.evidence.verifications
+    return ServiceVerification(
+        service, action, run, why, demand_of(config), runs[0].read if action is VerifyAction.RESUME else 0,
+        newest=runs[0] if runs else None, differs=known_difference(view.evidence),
+    )  # fmt: skip
+
+
+def known_difference(evidence: ServiceEvidence) -> VerifyEvidence | None:
+    """Return the newest verification in which tables differ, and that no full proof follows; None: there is none."""
+    proof = newest_proof(evidence)
+    newer = itertools.takewhile(lambda one: one is not proof, evidence.verifications)
+    return next((one for one in newer if one.mismatches and not one.strange), None)
+
+
+def never_begins(fleet: Fleet, task: ServiceVerification) -> str:
+    """Return why a verification can never begin within the limits of the fleet; empty: it can, or nothing is run."""
+    if task.action in (VerifyAction.REUSE, VerifyAction.NONE):
+        return ""
+    why = ConnectionBudget(fleet.limits.of).exceeded(task.demand)
+    return why and f"not begun: {why}; lower `connections` in {task.service.config}, or raise limits.connections"
 
 
 def needed_action(
-    evidence: ServiceEvidence, most_age: float, whole_read_max_age: float | None = None
+    evidence: ServiceEvidence, most_age: float, whole_read_max_age: float | None = 7 * 86_400.0
 ) -> tuple[VerifyAction, str, str]:
     """Return the action, the run that it uses, and why."""
     proof = newest_proof(evidence)
@@ -131,7 +155,8 @@ def needed_action(
     ):
         age = age_text(evidence.now - (proof.proved_at or 0.0))
         left_out = f", of {proof.shown_tables}" if proof.left_out else ""
-        return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old{left_out}"
+        rests = "" if proof.rests_on is None else f"; it rests on a {whole_read_words(proof.rests_on, evidence.now)}"
+        return VerifyAction.REUSE, proof.run, f"full proof {proof.run} is {age} old{left_out}{rests}"
     stale = ""
     if newest is not None and newest.can_resume and not newest.partial:
         if is_young(newest.began):

@@ -188,6 +188,9 @@ def _sqlite_file(url: URL, *, create: bool) -> URL:
         raise StoreSettingError(f"the store {path} is a folder, not a file", hint="Name a file inside it.")
     if not create and not path.exists():
         raise StoreError(f"there is no store {path}", hint="Check the path.")
+    if not create and path.is_file() and not path.stat().st_size:
+        # SQLite would write its first page: a reader changes no file.
+        raise StoreError(f"there is no store {path}: the file is empty", hint="Check the path, or remove the file.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():

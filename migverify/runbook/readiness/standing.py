@@ -298,7 +298,7 @@ def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
         return _condition("proof", ["no verification of all tables is in the store"], (), "none", do)
     age, about = now - newest.began, f"run {newest.run_id}"
     if newest.verdict is Verdict.MISMATCH:
-        return _condition("proof", [f"{about} is MISMATCH"], (), about, do)
+        return _condition("proof", [f"{about} is MISMATCH"], (), about, "migverify tables verify")
     if newest.verdict is not Verdict.MATCH:
         return _condition("proof", (), [f"{about} is {newest.verdict}"], about, do)
     if newest.differs:

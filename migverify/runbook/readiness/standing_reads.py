@@ -93,7 +93,7 @@ def _tried(id_: str, judge: Callable[[], Condition]) -> Condition:
 
 
 def _reason(error: Exception) -> str:
-    return error.message.split("\n")[0] if isinstance(error, MigverifyError) else str(error)
+    return error.headline if isinstance(error, MigverifyError) else str(error)
 
 
 def _settings(config: Config) -> tuple[tuple[GuardAnswer, ...], str]:

@@ -130,13 +130,17 @@ def test_the_age_of_a_difference_is_that_of_its_run_and_the_metric_that_of_the_p
     )
 
 
-def test_the_page_holds_everything_and_names_are_text(ready: MadeFleet, tmp_path: Path) -> None:
+def test_the_page_holds_everything_and_names_are_text(
+    ready: MadeFleet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ready.rules("users", Verdict.MISMATCH, money={HOSTILE: "3.50"})
     entries = [ready.entry("orders", owner=HOSTILE, on_call=[HOSTILE, "alice"]), ready.entry("users")]
     ready.write(services=entries)
     page = tmp_path / "fleet.html"
     assert run(["fleet", "board", "-o", str(page)]) == 1
+    assert capsys.readouterr().err == f"wrote {page}: 0 of 2 ready\n"
     text = page.read_text()
+    assert "aria-sort" not in text.partition("</table>")[0].partition("<table")[2], "rows are by urgency"
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)" in text
     assert "\u202e" not in text
@@ -213,3 +217,81 @@ def test_a_file_that_is_wrong_and_a_reading_of_long_ago_show_nothing(fleet: Made
         assert "migverify_fleet_read 0" in ask(server, "/metrics")[2]
         now[0] = 4 * 3_600.0
         assert [ask(server, each)[0] for each in ("/", "/fleet.json", "/metrics")] == [503] * 3
+
+
+def test_a_service_that_is_shown_alone_has_every_reason_with_what_to_do(
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    differs = ready.verify("users", ["users.t1"])
+    ready.ids("users", -3.0)
+    ready.write(services=[ready.entry("orders"), ready.entry("users", on_call=[])])
+    assert run(["fleet", "status"]) == 1
+    assert "(and 2 more)" in capsys.readouterr().out
+    assert run(["fleet", "status", "-s", "users"]) == 1
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    at = lines.index(f"users: Proof: 1 table differs in run {differs}.")
+    assert lines[at + 1] == f"> migverify tables diff {differs} --config users/migverify.yaml"
+    assert lines[at + 2].startswith("users: Ids: an id space has ended")
+    assert lines[at + 3 : at + 5] == [
+        "users: People: the fleet file names nobody on call.", "> Name people under on_call in the fleet file.",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("runbook", "words"),
+    [
+        ({"path": "nope.yaml"}, "nope.yaml"),
+        ({"path": "orders/migverify.yaml"}, "orders/migverify.yaml"),
+        ({"environment": "production"}, "no environment production"),
+    ],
+)
+def test_a_runbook_that_cannot_be_read_is_said_where_it_is_not_required(
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str], runbook: dict[str, str], words: str
+) -> None:
+    orders = ready.entry("orders")
+    orders["runbook"] = {**orders["runbook"], **runbook}
+    ready.write(services=[orders, ready.entry("users")], requires=["proof"])
+    assert run(["fleet", "status"]) == 3
+    out = capsys.readouterr().out
+    assert re.search(r"READY +orders; ", out)
+    warning = next(line for line in out.splitlines() if "warning: the runbook of orders cannot be read: " in line)
+    assert words in warning
+    finding = next(line for line in out.splitlines() if "how long the cutover of orders takes (orders: " in line)
+    assert words in finding
+    assert "  migverify runbook check " in out
+    assert "# orders: why its runbook cannot be read" in out
+
+
+def test_when_a_window_opens_is_said_with_its_date_in_utc_and_in_its_zone(
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    window = {"start": "2200-12-08T22:00", "zone": "Europe/Berlin", "duration": "6h"}
+    waves = [{"name": "first", "window": window}]
+    ready.write(waves=waves, services=[ready.entry("orders", date="2200-12-09"), ready.entry("users")])
+    run(["fleet", "status"])
+    out = capsys.readouterr().out
+    assert "first; 2200-12-09; opens 2200-12-08 21:00 UTC (2200-12-08 22:00 Europe/Berlin)" in out
+    ready.write(waves=[{"name": "first", "window": {**window, "zone": "UTC"}}])
+    run(["fleet", "status"])
+    assert re.search(r"first; 2200-12-08; opens 2200-12-08 22:00 UTC  ", capsys.readouterr().out)
+
+
+def test_a_wave_without_services_and_a_configuration_that_is_given_twice_are_said(
+    ready: MadeFleet, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waves = [{"name": name, "window": {"start": "2200-01-01T22:00", "duration": "4h"}} for name in ("first", "second")]
+    ready.write(waves=waves, services=[ready.entry("orders"), {**ready.entry("orders"), "name": "Orders"}])
+    run(["fleet", "status"])
+    out = capsys.readouterr().out
+    assert "warning: wave second has no service" in out
+    assert "warning: services orders and Orders have one configuration, " in out
+    run(["fleet", "verify", "--plan"])
+    assert "fleet.yaml: wave second has no service" in capsys.readouterr().err
+
+
+def test_the_window_that_closed_is_not_called_people(ready: MadeFleet, capsys: pytest.CaptureFixture[str]) -> None:
+    ready.write(waves=[{"name": "first", "window": {"start": "2020-01-01T22:00", "duration": "4h"}}])
+    assert run(["fleet", "status", "-s", "orders"]) == 1
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (at,) = [at for at, line in enumerate(lines) if line.startswith("orders: Window: the window of its wave closed")]
+    assert lines[at + 1].startswith("> Give the wave another window")

@@ -77,6 +77,7 @@ WRONG = [
     ("    owner", "    store_password_env: A\n    owner", "fleet.yaml:7:", "there is no `store` here"),
     ("    owner", "    store: 'mysql://u:secret@h/d'\n    owner", "fleet.yaml:7:", "password"),
     ("    owner", "    requires: [prof]\n    owner", "fleet.yaml:7:", "requires"),
+    ("duration: 6h", "duration: 25h", "fleet.yaml:13:", "limits.verify.duration: this is at most a day"),
 ]
 
 
@@ -140,6 +141,16 @@ def test_what_is_wrong_of_the_file_as_a_whole_is_said_with_what_is_wrong_of_its_
         assert lines == said(written(tmp_path, text))
 
 
+def test_the_headline_of_several_problems_names_the_first(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_fleet(
+            written(tmp_path, GOOD.replace("wave: first", "wave: frist").replace("owner: payments", "owner: '?'"))
+        )
+    assert caught.value.headline.startswith(f"{tmp_path}/fleet.yaml: 2 problems, the first: {tmp_path}/fleet.yaml:7:")
+    assert "\n" not in caught.value.headline
+    assert ConfigError("one problem").headline == "one problem"
+
+
 @pytest.mark.parametrize("text", ["services: [", "schema_version: 1", "[]", "text", "waves: []\nservices: []\n"])
 def test_a_file_without_services_is_one_error(tmp_path: Path, text: str) -> None:
     assert said(written(tmp_path, text), with_wrong=True) == said(written(tmp_path, text))
@@ -157,6 +168,31 @@ def test_a_wrong_entry_leaves_the_others_and_what_is_right_of_it(tmp_path: Path)
     users = fleet.services[1]
     assert (users.owner, users.wave, users.config) == ("not known", "frist", str(tmp_path / "users/migverify.yaml"))
     assert load_fleet(written(tmp_path), with_wrong=True).wrong == {}
+
+
+def test_a_wrong_part_is_one_problem_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD.replace("    owner", "    requires: [prof]\n    owner"))
+    with pytest.raises(ConfigError) as caught:
+        load_fleet(path)
+    assert caught.value.message.endswith(
+        "services[0].requires[0]: this takes one of 'proof', 'watch', 'rules', 'decision', 'schema', 'ids', 'drills' or"
+        " 'people'"
+    )
+    assert caught.value.hint == "Did you mean proof?"
+
+
+def test_what_is_probably_not_meant_is_a_warning(tmp_path: Path) -> None:
+    more = """\
+  - {name: Orders, owner: payments, wave: first, config: orders/migverify.yaml}
+limits:
+"""
+    wave = "  - {name: second, window: {start: 2026-12-08T22:00, duration: 4h}}\nservices:\n"
+    assert load_fleet(written(tmp_path)).warnings == []
+    fleet = load_fleet(written(tmp_path, GOOD.replace("limits:\n", more).replace("services:\n", wave)))
+    assert fleet.warnings == [
+        "wave second has no service",
+        f"services orders and Orders have one configuration, {tmp_path / 'orders/migverify.yaml'}",
+    ]
 
 
 def test_a_name_is_given_once(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_cutovers_that_do_not_fit_are_too_many_whatever_the_unknown_ones_take(fl
         (wave,) = read_state(load_fleet(fleet.folder / "fleet.yaml"), 0.0).waves
         assert (wave.fits, wave.p90) == (fits, None)
         assert ("2 cutovers, one after the other, take" in wave.finding) is (fits is False)
-        assert wave.finding.endswith("it is not known how long the cutover of bills takes")
+        assert wave.finding.endswith("it is not known how long the cutover of bills takes (bills: no runbook is named)")
 
 
 def test_a_window_that_is_over_is_a_finding_of_its_wave_and_of_its_services(ready: MadeFleet) -> None:

@@ -17,6 +17,7 @@ from migverify.fleet.load import load_fleet
 from migverify.fleet.model import FleetPart, ServiceStanding, WholeRead
 from migverify.fleet.read import ServiceView, read_fleet
 from migverify.fleet.read_journals import ServiceJournals, completed_cutover
+from migverify.fleet.verify_plan import VerifyAction, needed_action
 from migverify.guards.keep import GuardRecorder, begin
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.guards.schema_model import NAME as SCHEMA
@@ -429,16 +430,24 @@ def test_a_proof_of_what_was_written_since_says_how_old_its_whole_read_is(ready:
     store = ready.opened("orders")
     ended = store.load_run(whole).finished
     ready.verify("orders", rests_on=whole)
-    orders = views(ready)["orders"]
-    assert orders.evidence.verifications[0].rests_on == WholeRead(whole, ended)
-    age = age_text(orders.evidence.now - (ended or 0))
-    assert orders.state.sentence.endswith(f"rests on a whole read {age} old.")
+    proof = views(ready)["orders"].evidence.verifications[0]
+    assert proof.rests_on == WholeRead(whole, ended)
+    view = views(ready)["orders"]
+    age = age_text(view.evidence.now - (ended or 0.0))  # a slow machine may take a minute up to here
+    assert view.state.sentence.endswith(f"rests on a whole read {age} old.")
+    wanted = needed_action(replace(views(ready)["orders"].evidence, now=(ended or 0.0) + 60.0), 86_400.0)
+    assert (wanted[0], wanted[2].endswith("; it rests on a whole read 1 min old")) == (VerifyAction.REUSE, True)
+    loaded = load_fleet(ready.write())
+    week = 7 * 86_400.0
+    assert (loaded.whole_read_max_age, views(ready, whole_read_max_age=None)["orders"].state.standing) == (week, READY)
     state = views(ready, whole_read_max_age="1ms")["orders"].state
     assert state.standing is NOT_KNOWN
     assert f"the last whole read, run {whole}, does not count" in state.sentence
     ready.verify("orders", rests_on="20200101T000000-gone00")
     found = views(ready)["orders"]
     assert found.evidence.verifications[0].rests_on == WholeRead("20200101T000000-gone00", None)
+    assert found.state.standing is NOT_KNOWN
+    found = views(ready, whole_read_max_age=None)["orders"]
     assert "whole read of unknown age" in found.state.sentence
     assert views(ready, whole_read_max_age="1h")["orders"].state.standing is NOT_KNOWN
 
@@ -450,3 +459,15 @@ def test_rechecks_do_not_count_a_table_again_and_its_figure_has_the_age_of_the_r
     assert [one.text for one in part.reasons] == [f"1 table differs in run {last}"]
     assert (part.run, part.figure) == (last, "MISMATCH")
     assert part.age is not None
+
+
+def test_an_empty_file_is_no_store_and_stays_empty(ready: MadeFleet) -> None:
+    ready.close()
+    store = ready.folder / "orders" / "runs.db"
+    for one in store.parent.glob("runs.db*"):
+        one.unlink()
+    store.touch()
+    found = views(ready)["orders"]
+    assert found.state.standing is NOT_KNOWN
+    assert "runs.db: the file is empty" in found.evidence.unread[FleetPart.PROOF]
+    assert (store.stat().st_size, len(list(store.parent.glob("runs.db*")))) == (0, 1)

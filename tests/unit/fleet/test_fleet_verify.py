@@ -27,7 +27,7 @@ from migverify.fleet.read import read_fleet
 from migverify.fleet.verify import FleetVerification, FleetVerifier, VerifiedService, verify_lock
 from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, plan_verifications
 from migverify.fleet.verify_time import VerifySpeed, why_it_never_ends
-from migverify.model import Verdict
+from migverify.model import StoredKind, Verdict
 from migverify_lab.fleet import MadeFleet, result
 from tests.unit.fleet.test_judge import NOW, PROOF
 from tests.waiting import wait_for
@@ -342,14 +342,15 @@ def test_a_limit_of_a_server_in_upper_case_counts_and_one_of_no_server_is_said(
     found = verifier(fleet).run(tasks, 0)
     assert "all services together may have 3" in found.services[0].reason
     warning = "limits.connections names oders.example:3306, and no service has this server"
-    assert run(["fleet", "verify", "--plan"]) == 0
-    told = capsys.readouterr().err
+    assert run(["fleet", "verify", "--plan"]) == 3, "orders can never begin"
+    out, told = capsys.readouterr()
+    assert "whole    not begun: it needs 4 connections to orders.example:4000, and all services" in out
     assert warning in told
     assert told.count("limits.connections names") == 1
     # It may be a server of what is not looked at, or cannot be read.
-    assert run(["fleet", "verify", "--plan", "--service", "orders"]) == 0
+    assert run(["fleet", "verify", "--plan", "--service", "orders"]) == 3
     fleet.services["goods"].config.unlink()
-    assert run(["fleet", "verify", "--plan"]) == 0
+    assert run(["fleet", "verify", "--plan"]) == 3
     assert warning not in capsys.readouterr().err
 
 
@@ -433,3 +434,29 @@ def test_what_is_not_proved_has_a_next_step_and_the_summary_counts_it(fleet: Mad
         assert [step.command for step in steps] == commands
         lines = list(summary_lines(found, steps))
         assert (lines[0], len(lines)) == (summary, 1 if not commands else 3 + len(commands))
+
+
+def test_a_child_that_fails_before_it_has_a_run_names_no_run_and_a_known_difference_stays(
+    fleet: MadeFleet, tmp_path: Path
+) -> None:
+    differs = fleet.verify("orders", ["orders.t1"])
+    fleet.verify("users", ["users.t1"], kind=StoredKind.QUICK)
+    fleet.verify("users")
+    fleet.add("goods")
+    for name in fleet.services:
+        (tmp_path / f"{name}.go").touch()
+    loaded = load_fleet(fleet.write(proof_max_age="1ms"))
+    found = verifier(fleet).run(plan_verifications(loaded, read_fleet(loaded)), 0)
+    ended = {one.service: (one.verdict, one.run, one.reason) for one in found.services}
+    failed = "error: nothing was verified"
+    assert ended == {
+        "orders": (Verdict.MISMATCH, differs, f"1 table differs, and it was not verified again: {failed}"),
+        "users": (Verdict.INCONCLUSIVE, "", failed),
+        "goods": (Verdict.INCONCLUSIVE, "", failed),
+    }
+    assert found.exit_code is ExitCode.MISMATCH
+    commands = [step.command.split(" --config")[0] for step in verify_steps(loaded, found)]
+    assert commands[:3] == [f"migverify tables diff {differs}", "migverify check", "migverify check"]
+    # What was never begun is as different as it was.
+    found = verifier(fleet, is_stopped=lambda: True).run(plan_verifications(loaded, read_fleet(loaded)), 0)
+    assert {one.service: one.verdict for one in found.services}["orders"] is Verdict.MISMATCH

@@ -93,7 +93,7 @@ HARMS: list[tuple[str, dict[str, Any], str]] = [
     ("ids that ended", {"ids": replace(ANSWERS, days_left=-1.0)}, "has ended"),
     ("drills", {"drills": bad_condition(MISSING)}, "Drills: clean: d3 was not clean"),
     ("a window that is over", {"closes": NOW - 8 * 86_400},
-     "People: the window of its wave closed 8 days ago, and it is not cut over"),
+     "Window: the window of its wave closed 8 days ago, and it is not cut over"),
     ("somebody missing", {"people": PeopleEvidence(("bob",), {"coordinator": ("alice", "erin"), "dba": ("bob",)})},
      "not on call: alice (coordinator)"),
 ]  # fmt: skip
@@ -272,3 +272,8 @@ def test_more_required_parts_never_make_a_service_better() -> None:
             less = judge(evidence, ServiceRules(frozenset(few)))
             more = judge(evidence, ServiceRules(frozenset({*few, part})))
             assert STANDINGS.index(more.standing) <= STANDINGS.index(less.standing)
+
+
+def test_two_ages_that_are_equal_in_minutes_are_said_in_seconds() -> None:
+    evidence = whole(verifications=(replace(PROOF, proved_at=NOW - 3.0),))
+    assert "it is 3 s old, and 1 s are allowed" in judge(evidence, ServiceRules(proof_max_age=1.0)).sentence
