@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from migverify.watch.crossing_model import CrossingCounts, CrossingFinding, CrossingKind, IdRanges, TextProof
 from migverify.watch.id_workers import IdWorkers
@@ -49,6 +49,19 @@ class _Transaction:
     changes: Sequence[KeyChange]
     end: int
     head: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A doubtful change, which is decided when the feed sends nothing again up to ``passed``.
+
+    ``is_known``: all leading changes that it may come from were remembered when it was judged. What the feed is past
+    later says nothing of it.
+    """
+
+    change: KeyChange
+    passed: int
+    is_known: bool
 
 
 class Crossing:
@@ -96,7 +109,7 @@ class Crossing:
         self.behind: set[int] = set()
         """Pairs of which changes were forgotten before the feed had brought them: it may still do."""
         self._texts = TextProof() if proves_texts else None
-        self._doubtful: dict[Place, list[tuple[KeyChange, int]]] = {}
+        self._doubtful: dict[Place, list[_Doubt]] = {}
         self._first_resumes = -1
         self._early: dict[int, int] = {}
         self._forgotten = start
@@ -256,24 +269,24 @@ class Crossing:
     def _decide_doubtful(self) -> None:
         """Find doubtful changes behind which the feed has brought nothing, and brings nothing from before them."""
         while self._doubtful:
-            place, changes = next(iter(self._doubtful.items()))
-            if changes[0][1] > self._resumes_at:
+            place, doubts = next(iter(self._doubtful.items()))
+            if doubts[0].passed > self._resumes_at:
                 return
             key = self._keys.get(place)
             if key is not None and key.awaits_row(self._first_resumes):  # its table is later than the marker
                 del self._doubtful[place]
                 passed = max(self._read_to, self._resumes_at) + 1
-                self._doubtful[place] = [(change, passed) for change, _ in changes]
+                self._doubtful[place] = [replace(doubt, passed=passed) for doubt in doubts]
             else:
                 self._end_doubt(place)
 
     def _end_doubt(self, place: Place) -> None:
-        for change, _ in self._doubtful.pop(place, ()):
+        for doubt in self._doubtful.pop(place, ()):
             # A feed that goes back behind a TRUNCATE brings images again that are followed by no other of the key.
-            if place[0] in self.emptied:
-                self._leave(change)
+            if place[0] in self.emptied or not doubt.is_known:
+                self._leave(doubt.change)
             else:
-                self._judge_unexplained(change)
+                self._judge_unexplained(doubt.change)
 
     def _judge(self, change: KeyChange, head: int | None) -> None:
         if self._is_client(change):
@@ -294,18 +307,22 @@ class Crossing:
             self._leave(change)
         elif key is not None and key.may_be_on_its_way(change.image):
             passed = max(head, self._resumes_at + 1)
-            self._doubtful.setdefault(change.place, []).append((change, passed))
+            doubt = _Doubt(change, passed, self._is_known(change.pair))
+            self._doubtful.setdefault(change.place, []).append(doubt)
             self._add_candidate(change.place)
         else:
             self._judge_unexplained(change)
 
     def _judge_unexplained(self, change: KeyChange) -> None:
-        pair = change.pair
-        is_known = self._forgotten <= self._resumes_at and pair not in self.behind
-        if not is_known or (change.image is None and pair in self.emptied) or self._may_be_other_text(change):
+        may_be_emptied = change.image is None and change.pair in self.emptied
+        if not self._is_known(change.pair) or may_be_emptied or self._may_be_other_text(change):
             self._leave(change)
         else:
             self._find_written(change)
+
+    def _is_known(self, pair: int) -> bool:
+        """Whether all is remembered that the feed may send now."""
+        return self._forgotten <= self._resumes_at and pair not in self.behind
 
     def _leave(self, change: KeyChange) -> None:
         """Judge a change not; its row is to be read."""

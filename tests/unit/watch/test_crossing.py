@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from migverify.guards.ids_snowflake import infer_workers
@@ -225,6 +225,7 @@ def test_what_a_healthy_feed_does_is_no_finding_under_any_schedule(
 
 @PROPERTY
 @given(rngs, healthy, st.integers(1, 12), st.sampled_from([0, 3]))
+@example(random.Random(178), ["application", *["feed"] * 5, "read_leading", "application"], 3, 3)
 def test_what_is_forgotten_makes_no_finding(rng: random.Random, actions: list[str], limit: int, start: int) -> None:
     world = World(rng, Crossing(start, limit=limit))
     world.run(actions)
@@ -620,6 +621,31 @@ def test_nothing_is_judged_before_the_feed_is_past_the_start() -> None:
     crossing.follow(changes([("1", b"y")], 6), 6)
     crossing.follow(changes([("1", b"z")], 7), 7)
     assert [f.change.image for f in judged(crossing)] == [b"z"]
+
+
+def test_a_doubtful_change_from_before_the_start_is_not_found_by_a_later_checkpoint() -> None:
+    """A row is deleted before the start, inserted and deleted after it: the feed brings the first and no other."""
+    crossing = Crossing(3)
+    crossing.lead(changes([("1", b"x")], 4, inserted=True), 4)
+    crossing.follow(changes([("1", None)], 1), 1)
+    crossing.received_before(4)
+    crossing.lead(changes([("1", None)], 5), 5)
+    crossing.resumes_at(5, 1)
+    crossing.follow([], 1)
+    assert judged(crossing) == []
+    assert (crossing.counts.unjudged, crossing.counts.is_exact) == (1, False)
+    assert crossing.take_candidates() == [(PAIR, ("1",))]
+
+
+def test_a_doubtful_change_from_before_the_start_is_explained_by_what_the_feed_brings() -> None:
+    crossing = Crossing(3)
+    crossing.lead(changes([("1", b"x")], 4, inserted=True), 4)
+    crossing.follow(changes([("1", None)], 1), 1)
+    crossing.received_before(4)
+    crossing.follow(changes([("1", b"x")], 2, inserted=True), 2)
+    crossing.resumes_at(4, 2)
+    assert judged(crossing) == []
+    assert (crossing.counts.explained, crossing.counts.unjudged, crossing.counts.is_exact) == (2, 0, True)
 
 
 def test_a_change_waits_until_the_leading_side_is_read(crossing: Crossing) -> None:
