@@ -106,7 +106,7 @@ def readiness_watch(
     remember_environment()
     seconds, given, room = _seconds("--every", every), parse_set(set_ or []), room_of(runs)
     limits = StandingLimits(
-        _seconds("--proof-age", proof_age), _seconds("--watch-lag", watch_lag), chosen_commands(grants_for or [])
+        _age("--proof-age", proof_age), _age("--watch-lag", watch_lag), chosen_commands(grants_for or [])
     )
     left_out = _left_out(without or [])
     book, is_read = _watched(runbook, given, environment, cases, room, log)
@@ -189,6 +189,13 @@ def _print(status: ReadinessStatus, asked: _Questions | None) -> None:
         for line in lines:
             typer.echo(visible(line, lines=False))
     sys.stdout.flush()
+
+
+def _age(option: str, text: str) -> float:
+    """Return the seconds of an age, with its unit: `7` may be meant as days."""
+    if text.strip().replace(".", "", 1).isdigit():
+        raise UsageError(f"{option} {text}: the unit is missing", hint="Write 7d, 12h or 5m.")
+    return _seconds(option, text)
 
 
 def _seconds(option: str, text: str) -> float:

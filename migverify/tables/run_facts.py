@@ -139,6 +139,18 @@ def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
     return known.keys() == endpoints.keys() and all(_is_same(known[name], endpoints[name]) for name in endpoints)
 
 
+def is_of_other_servers(run: RunInfo, other: RunInfo) -> bool:
+    """Whether two runs read other servers for sure, by what these say of themselves: a server may have many names."""
+    pairs = ((_server(run, name), _server(other, name)) for name in run.facts.get("endpoints") or ())
+    return any(one and two and one != two for one, two in pairs)
+
+
+def _server(run: RunInfo, name: str) -> Any:
+    endpoints = run.facts.get("endpoints")
+    facts = endpoints.get(name) if isinstance(endpoints, Mapping) else None
+    return facts.get("server") if isinstance(facts, Mapping) else None
+
+
 def _is_same(then: Any, now: Any) -> bool:
     if compared_address(_address(then)) == compared_address(_address(now)):
         return True

@@ -39,6 +39,7 @@ from migverify.tables.run_facts import (
     carried_from,
     compared_with_itself,
     endpoint_addresses,
+    is_of_other_servers,
     newer_differences,
     pair_addresses,
     planned_pairs,
@@ -157,7 +158,7 @@ def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator
     """Yield the runs, quick answers too, whose differences a proof does not refute: it read the table whole before.
 
     ``chain`` is the proof and the runs whose equal chunks it holds. An earlier recheck of the same runs is refuted by
-    the proof: both read what was open then.
+    the proof: both read what was open then. Runs of other servers (staging in the same store) say nothing of it.
     """
     read, proof = _whole_reads(store, chain), chain[0]
     of_proof = {one.run_id for one in chain}
@@ -165,6 +166,7 @@ def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator
     for run, pairs in newer_differences(store, runs, proof.plan_hash, min(read.values(), default=proof.started)):
         is_refuted = str(run.facts.get("rechecks")) in of_proof and run.started < proof.started
         never = float("-inf")
+        is_refuted |= is_of_other_servers(run, proof)
         if run.run_id not in of_proof and not is_refuted and any(read.get(id_, never) < run.started for id_ in pairs):
             yield run.run_id
 

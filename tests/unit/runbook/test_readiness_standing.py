@@ -369,6 +369,11 @@ def begun(run: RunInfo, seconds: float, kind: StoredKind = StoredKind.TABLES) ->
     return replace(run, started=NOW - seconds, finished=NOW - seconds + 1, kind=kind)
 
 
+def servers(id_: str, host: str = "127.0.0.1") -> dict[str, Any]:
+    """Return the facts of endpoints that say which servers they are."""
+    return {name: {**facts, "host": host, "server": f"{id_}-{name}"} for name, facts in ADDRESSES.items()}
+
+
 BAD = {"bad": [result("p0", Verdict.MISMATCH)]}
 WHOLE = begun(verified("whole"), 100)
 AGAIN = begun(verified("again", 1, rechecks="whole"), 50)
@@ -392,6 +397,11 @@ RESTS = {"since": [result("p0", Verdict.MATCH, rests_on={"run": "whole"}), resul
         ([SINCE, begun(verified("bad", 1, Verdict.MISMATCH), 50, StoredKind.QUICK), WHOLE],
          RESTS | {"bad": [result("p1", Verdict.MISMATCH)]}, ()),
         ([SINCE, begun(verified("bad", 1, Verdict.MISMATCH), 50, StoredKind.QUICK)], RESTS | BAD, ("bad",)),
+        ([begun(verified("bad", 1, Verdict.MISMATCH, endpoints=servers("b")), 10), WHOLE], BAD, ("bad",)),
+        ([begun(verified("bad", 1, Verdict.MISMATCH, endpoints=servers("b")), 10),
+          begun(verified("whole", endpoints=servers("a")), 100)], BAD, ()),
+        ([begun(verified("bad", 1, Verdict.MISMATCH, endpoints=servers("a", "127.0.0.2")), 10),
+          begun(verified("whole", endpoints=servers("a")), 100)], BAD, ("bad",)),
     ],
 )  # fmt: skip
 def test_a_difference_that_is_newer_than_the_proof_speaks_against_it(
