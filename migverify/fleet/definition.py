@@ -45,6 +45,10 @@ def _date(value: object) -> object:
     return value
 
 
+_YEARS = range(1970, 2200)
+"""Of windows; others are mistakes, and at the ends of the calendar no zone can be applied."""
+
+
 def _local(parse: Callable[[str], datetime | time], words: str) -> BeforeValidator:
     """Return what reads a text of a zone that `zone` names; ``words`` say what the text is."""
 
@@ -57,6 +61,8 @@ def _local(parse: Callable[[str], datetime | time], words: str) -> BeforeValidat
             raise ValueError(f"this is {words}") from None
         if moment.tzinfo is not None:
             raise ValueError("this has no offset: `zone` says in which zone it is")
+        if isinstance(moment, datetime) and moment.year not in _YEARS:
+            raise ValueError(f"the year {moment.year} is not in {_YEARS.start} to {_YEARS.stop - 1}")
         return moment
 
     return BeforeValidator(read, json_schema_input_type=str)
