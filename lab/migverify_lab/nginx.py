@@ -171,8 +171,9 @@ class Instance:
         """
         master = self.master()
         known = {one.pid for one in (*self.workers(), *((master,) if master else ()))}
-        for one in find_by_title("nginx: ", self.folder):
-            if one.pid not in known:
+        # Until there is none: a worker that is being made while the processes are listed is in the next list.
+        while orphans := [one for one in find_by_title("nginx: ", self.folder) if one.pid not in known]:
+            for one in orphans:
                 stop(one, 5)
 
     def stop(self) -> None:

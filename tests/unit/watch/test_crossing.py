@@ -171,9 +171,10 @@ class World:
             self.findings += self.crossing.take()
 
     def drain(self) -> None:
-        """Everything is sent and read."""
+        """Everything is sent and read, and the leading side goes on elsewhere, so that a later checkpoint is kept."""
         while self.unsent():
             self.feed()
+        self.now += 1
         self.save()
         self.read_all()
 
