@@ -45,7 +45,7 @@ def _date(value: object) -> object:
     return value
 
 
-_YEARS = range(1970, 2200)
+_YEARS = range(1970, 9000)
 """Of windows; others are mistakes, and at the ends of the calendar no zone can be applied."""
 
 

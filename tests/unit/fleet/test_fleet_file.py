@@ -68,7 +68,7 @@ WRONG = [
     ("owner: payments", "owner:", "fleet.yaml:7:", "this key has no value"),
     ("zone: Asia/Tokyo", "zone: Asia/Tokio", "fleet.yaml:4:", "no time zone"),
     ("T22:00", "T22:00Z", "fleet.yaml:4:", "`zone` says in which zone"),
-    ("2026-12-01T22:00", "9999-12-31T22:00", "fleet.yaml:4:", "the year 9999 is not in 1970 to 2199"),
+    ("2026-12-01T22:00", "9999-12-31T22:00", "fleet.yaml:4:", "the year 9999 is not in 1970 to 8999"),
     ("2026-12-01T22:00", "0001-01-01T00:00", "fleet.yaml:4:", "the year 1 is not in"),
     ("duration: 4h", "duration: 99999999d", "fleet.yaml:4:", "longer than 100 years"),
     ("duration: 4h", "duration: 0s", "fleet.yaml:4:", "a duration above 0"),
