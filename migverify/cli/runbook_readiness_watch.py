@@ -116,7 +116,7 @@ def readiness_watch(
         "--cases": cases, "--heads": heads, "--config": config,
     })  # fmt: skip
     asked = _Questions(
-        runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists(), options
+        runbook, given, name, room, cases, heads, config, book, limits, left_out, config.exists(), options, runs
     )
     if no_announce:
         # A watch may be going on, whose log is its own: people look at the conditions because of what it announced.
@@ -310,11 +310,7 @@ class _Questions:
     without: frozenset[str]
     has_config: bool
     options: tuple[str, ...] = ()
-
-    @property
-    def runs(self) -> str:
-        """Where the runs are, as it was given."""
-        return dict(zip(self.options[::2], self.options[1::2], strict=False)).get("--runs", DEFAULT_ROOM)
+    runs: str = DEFAULT_ROOM
 
     @property
     def command(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
@@ -81,8 +82,9 @@ def standing_conditions(
     with closing(store):
         yield _tried("capacity", lambda: _capacity(store, now(), config.decision.max_age_days * DAY))
         yield _tried("watch", lambda: standing.watch(_forward(config, store), now(), limits.watch_lag))
-        yield _tried("proof", lambda: standing.proof(newest_proof(config, store), now(), limits.proof_age))
-        yield _tried("tables", lambda: _tables(config, store, definitions))
+        proof = cache(partial(newest_proof, config, store))  # two conditions are about it
+        yield _tried("proof", lambda: standing.proof(proof(), now(), limits.proof_age))
+        yield _tried("tables", lambda: _tables(proof(), definitions))
         yield _tried("retention", lambda: _retention(config, store, answers, problem, now()))
 
 
@@ -118,8 +120,7 @@ def _lacking(config: Config, commands: Sequence[str]) -> Iterator[LackingOf]:
             yield LackingOf(endpoint.name, one.account, one.privileges, one.statements)
 
 
-def _tables(config: Config, store: ResultStore, definitions: Callable[[], Snapshot]) -> Condition:
-    newest = newest_proof(config, store)
+def _tables(newest: LastProof | None, definitions: Callable[[], Snapshot]) -> Condition:
     return standing.tables(newest, definitions().layouts() if newest is not None else {})
 
 
