@@ -162,8 +162,6 @@ def verify(
     A proof that is younger than proof_max_age is named and not made again; what was cut off is resumed. Exit 0: every
     service is MATCH, 1: one is MISMATCH, 3: one is not proved, or with --plan cannot be, 130: stopped by Ctrl-C.
     """
-    import threading
-
     from migverify.cli.fleet_view import ended_line, plan_lines, summary_lines, verify_document, verify_steps
     from migverify.cli.watching import stop_on_signals
     from migverify.fleet.load import load_fleet
@@ -172,10 +170,10 @@ def verify(
     from migverify.fleet.verify_plan import VerifyAction, never_begins, plan_verifications
     from migverify.model import judged_document
 
-    loaded, stopped = load_fleet(fleet), threading.Event()
+    loaded = load_fleet(fleet)
     is_chosen = chosen(loaded, service, wave)
     closes = _closes(loaded, now=now or plan)
-    with stop_on_signals(stopped):
+    with stop_on_signals() as stopped:
         if plan:
             views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
             _warn(loaded, views)
