@@ -198,7 +198,7 @@ class TablesWatch:
         return {n: min(ordinal, self.sources[n].ordinal) for n, ordinal in self._applied.items()}
 
     def _begin(self, stack: ExitStack) -> None:
-        self.ledger.reread_diverged()
+        self.ledger.reread(time.time())
         self._changes = ChangeCollector(
             self.ledger, self.streams, self.pairs, self.in_scope, self.catch_up, self._take_finding
         )
