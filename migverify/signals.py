@@ -37,7 +37,7 @@ class SignalEvent(threading.Event):
         self._wakes.put(None)
 
     def clear(self) -> None:
-        """Raise TypeError: who was told to end is not told otherwise."""
+        """Raise TypeError: an order to end is not taken back."""
         raise TypeError("what a signal set stays set")
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -54,7 +54,7 @@ def say_at_once(text: str) -> None:
 
     A stream is not asked: the main thread may be writing to it, and a write within a write raises RuntimeError.
     """
-    with suppress(OSError):  # nobody reads what a closed standard error is told
+    with suppress(OSError):  # nobody reads a closed standard error
         os.write(_STDERR, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 

@@ -381,7 +381,7 @@ class _Questions:
         past = past_runs(self.room, wanted_runbooks(book), cases=required, heads=announced_heads(self.heads))
         known = self.config if self.config.exists() else None
         if known is None and self.has_config:
-            # Without it a decision that was asked for would not be asked for any more.
+            # Without it a decision that was required would not be required any more.
             raise ConfigError(f"{self.config} is gone", hint="Put the configuration back.")
         fingerprint = definitions.fingerprint() if known is not None else ""
         found = readiness(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))

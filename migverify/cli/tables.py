@@ -195,7 +195,7 @@ def diff(
 ) -> None:
     """List what differs in a run: tables and columns that a side lacks, then rows by key, kind and columns.
 
-    The exit code is 0 whatever it lists: the verdict is that of the run (`tables verify`, `report`). A run without a
+    The exit code is 0 for any list: the verdict is that of the run (`tables verify`, `report`). A run without a
     confirmed difference says so on standard error.
     """
     from migverify.cli.diff_view import list_row_diffs, nothing_to_list
@@ -234,7 +234,7 @@ def _say_run(store: ResultStore, run_id: str, *, quiet: bool) -> None:
 
     if not quiet:
         say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
-    # No progress, so `--quiet` keeps it: the run takes much longer than the one that was asked for.
+    # No progress, so `--quiet` keeps it: the run takes much longer than the one that was requested.
     for pair, why in (store.load_run(run_id).facts.get(READ_WHOLE) or {}).items():
         say(visible(f"{pair}: {why}: it is read whole", lines=False))
 

@@ -24,7 +24,7 @@ from migverify.workload.plans.store import SINCE_RUN, stored_plans
 
 _TEXT = 160
 USUAL_SAMPLES = 3
-"""Calls of each digest that ``workload plans`` explains where nothing else is asked for."""
+"""Calls of each digest that ``workload plans`` explains by default."""
 _ANALYZE = re.compile(r"ANALYZE TABLE (?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`")
 
 

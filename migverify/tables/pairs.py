@@ -180,7 +180,7 @@ def _show(name: Name) -> str:
 
 
 def refuse_same_tables(path: Path, found: Iterable[FoundPair], sources: Sequence[Session], target: Session) -> None:
-    """Refuse to compare a table with itself: it is equal whatever the migration did.
+    """Refuse to compare a table with itself: it is equal after any migration.
 
     Two databases of one server may be compared, and a source with a replica of it.
 

@@ -35,7 +35,7 @@ SILENT_SECONDS = 60.0
 class WatchRules:
     """Waits in seconds; ``until`` the place each source must be drained to, None to watch until stopped.
 
-    ``is_as_of``: the verdict at the end is one as of that place, whatever is written behind it.
+    ``is_as_of``: the verdict at the end is one as of that place, no matter what is written behind it.
     """
 
     delay: float = 1.0
@@ -343,7 +343,7 @@ def _old(
     if not as_of:
         yield "no place is known up to which all written keys are proved"
     ages = [table.oldest_seconds for table in tables] + [source.lag_seconds for source in sources]
-    if as_of and facts.limits.reverse and facts.sweep is None:  # a changefeed that stands still shows no later write
+    if as_of and facts.limits.reverse and facts.sweep is None:  # a changefeed without progress shows no later write
         ages.append(time.time() - _time_of(as_of))
     if max((age for age in ages if age is not None), default=0.0) > facts.limits.hot_seconds:
         yield f"what was written more than {facts.limits.hot_seconds:g} s ago is not proved"
@@ -434,7 +434,7 @@ def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | No
 
 
 def _standing(sources: Sequence[SourceProgress], until: Mapping[int, int]) -> Iterator[str]:
-    """Yield which changefeed has a watermark that stands still: it moves on also while nothing is written."""
+    """Yield which changefeed has a watermark that does not move: it moves on also while nothing is written."""
     for number, progress in enumerate(sources):
         seconds = time.monotonic() - progress.moved_at
         is_there = number in until and progress.ordinal >= until[number]

@@ -148,7 +148,7 @@ def capacity(answers: Sequence[GuardAnswer] | None, asked: float | None, now: fl
 def _ahead(words: str, age: float) -> str:
     """Return that evidence is of the future, or of no time at all; empty where it is not.
 
-    By its age it would be fresh until the clock has caught up, whatever became of it.
+    By its age it would be fresh until the clock has caught up, even if it is gone.
     """
     if age >= -CLOCK_SKEW:
         return ""

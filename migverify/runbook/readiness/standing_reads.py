@@ -1,6 +1,6 @@
 """Reads what the standing conditions are judged by: servers by the guard of settings, the store, and ledgers.
 
-Every read stands for itself: one that fails leaves its own conditions unknown, with the reason.
+Reads are independent: one that fails leaves its own conditions unknown, with the reason.
 """
 
 from __future__ import annotations
