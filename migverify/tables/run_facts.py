@@ -113,18 +113,23 @@ def compared_with_itself(run: RunInfo, load: Callable[[str], RunInfo]) -> bool:
     if not isinstance(endpoints, Mapping):
         return False
     target = endpoints.get("target")
-    if not any(_is_same_server(facts, target) for name, facts in endpoints.items() if name != "target"):
+    if not any(_is_same(facts, target) for name, facts in endpoints.items() if name != "target"):
         return False
     return any(entry.get("source") == entry.get("target") for entry in planned_pairs(load(run.run_id)).values())
 
 
-def _is_same_server(one: Any, other: Any) -> bool:
-    """Whether what a run keeps of two endpoints is of one server: by the ids they report, else by their addresses."""
+def _is_same(one: Any, other: Any, *, by_name: bool = False) -> bool:
+    """Whether what runs keep of two endpoints is of one server: by the ids they report, else by their addresses.
+
+    ``by_name``: an equal address is enough, also of another id. The two are one endpoint of a configuration then, and a
+    replica may have taken over; of two endpoints, one address can be that of a proxy before two servers.
+    """
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return False
+    has_address = bool(_address(one)) and compared_address(_address(one)) == compared_address(_address(other))
     if one.get("server") and other.get("server"):
-        return bool(one["server"] == other["server"])
-    return ("host" in one or "address" in one) and _address(one) == _address(other)
+        return bool(one["server"] == other["server"]) or (by_name and has_address)
+    return has_address
 
 
 def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
@@ -136,7 +141,9 @@ def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
     known = run.facts.get("endpoints")
     if not isinstance(known, Mapping) or not known:
         return True
-    return known.keys() == endpoints.keys() and all(_is_same(known[name], endpoints[name]) for name in endpoints)
+    return known.keys() == endpoints.keys() and all(
+        _is_same(known[name], endpoints[name], by_name=True) for name in endpoints
+    )
 
 
 def is_of_other_servers(run: RunInfo, other: RunInfo) -> bool:
@@ -149,12 +156,6 @@ def _server(run: RunInfo, name: str) -> Any:
     endpoints = run.facts.get("endpoints")
     facts = endpoints.get(name) if isinstance(endpoints, Mapping) else None
     return facts.get("server") if isinstance(facts, Mapping) else None
-
-
-def _is_same(then: Any, now: Any) -> bool:
-    if compared_address(_address(then)) == compared_address(_address(now)):
-        return True
-    return isinstance(then, Mapping) and bool(then.get("server")) and then["server"] == now.get("server")
 
 
 def newer_differences(
