@@ -146,6 +146,11 @@ def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
     )
 
 
+def is_of_endpoints(run: RunInfo, config: Config) -> bool:
+    """Whether a run read the servers that a configuration names by their addresses, or does not say which it read."""
+    return is_of_servers(run, {name: {"address": address} for name, address in pair_addresses(config).items()})
+
+
 def is_of_other_servers(run: RunInfo, other: RunInfo) -> bool:
     """Whether two runs read other servers for sure, by what these say of themselves: a server may have many names."""
     pairs = ((_server(run, name), _server(other, name)) for name in run.facts.get("endpoints") or ())
