@@ -59,6 +59,11 @@ class ProofScope:
         part = f"{self.in_part:,} of them in part ({', '.join(self.why)})" if self.in_part else ""
         return ", ".join(filter(None, (part, f"{len(self.excluded):,} excluded" if self.excluded else "")))
 
+    @property
+    def left_out(self) -> str:
+        """How many tables the run is of, and what a MATCH does not say of them; empty: it is of all rows of all."""
+        return f"{self.tables:,} tables, {self.words}" if self.words else ""
+
 
 def proof_scope(runs: Sequence[RunInfo]) -> ProofScope:
     """Return the scope of a run and of those whose results it takes over; all with their plans, the newest first."""

@@ -150,9 +150,8 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
         layouts |= layouts_of(one.plan) or {}
     differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
     # A run that was resumed may have read a table long before its end.
-    scope = proof_scope(whole)
-    left_out = f"{scope.tables:,} tables, {scope.words}" if scope.words else ""
-    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs, layouts, left_out)
+    left_out, began = proof_scope(whole).left_out, min(one.started for one in chain)
+    return LastProof(run.run_id, run.verdict, began, differs, layouts, left_out)
 
 
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:
