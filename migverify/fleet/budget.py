@@ -56,7 +56,7 @@ def _identity(endpoint: Endpoint) -> ServerIdentity:
     try:
         plain = replace(endpoint, snapshot=None, resource_group=None)
         with open_session(plain, resolve_password(endpoint).reveal() or None) as session:
-            return server_identity(session)
+            return server_identity(session, endpoint)
     except MigverifyError:
         return ServerIdentity((endpoint.host.lower(), endpoint.port))
 
