@@ -12,7 +12,7 @@ from typing import Any
 from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.config import Config
-from migverify.errors import UsageError
+from migverify.errors import MigverifyError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore
 
@@ -189,11 +189,41 @@ def newer_differences(
 
 
 def carried_from(store: ResultStore, run: RunInfo) -> list[RunInfo]:
-    """Return a run and, newest first, the runs whose equal chunks it holds: a recheck holds those of an earlier run."""
+    """Return a run and, newest first, the runs whose equal chunks it holds: a recheck holds those of an earlier run.
+
+    A run by ``--since`` has a result of its own for every table. All but the run itself have their plans.
+    """
     runs = [run]
     while before := runs[-1].facts.get("rechecks"):
         runs.append(store.load_run(str(before)))
     return runs
+
+
+def whole_reads(store: ResultStore, chain: Sequence[RunInfo]) -> dict[str, str]:
+    """Return by table pair the run that began to read it whole; one by ``--since`` rests on an earlier run for that.
+
+    ``chain`` are a run and those whose equal chunks it holds, with their plans, the newest first (``carried_from``).
+    """
+    reads: dict[str, str] = {}
+    for run in chain:
+        rests: dict[str, str] = {}
+        for result in store.table_results(run.run_id) if run.facts.get("since_run") else ():
+            if isinstance(base := result.details.get("rests_on"), Mapping):
+                rests[result.pair] = str(base.get("run"))
+        for pair in planned_pairs(run):
+            if pair not in reads:
+                reads[pair] = rests.get(pair, run.run_id)
+            elif pair not in rests and any(reads[pair] == one.run_id for one in chain):
+                reads[pair] = run.run_id  # the recheck holds its equal chunks
+    return reads
+
+
+def run_in(store: ResultStore, run_id: str) -> RunInfo | None:
+    """Return a run that another one rests on; None where it is not in the store any more."""
+    try:
+        return store.load_run(run_id)
+    except MigverifyError:
+        return None
 
 
 def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:

@@ -397,6 +397,9 @@ RESTS = {"since": [result("p0", Verdict.MATCH, rests_on={"run": "whole"}), resul
         ([SINCE, begun(verified("bad", 1, Verdict.MISMATCH), 50, StoredKind.QUICK), WHOLE],
          RESTS | {"bad": [result("p1", Verdict.MISMATCH)]}, ()),
         ([SINCE, begun(verified("bad", 1, Verdict.MISMATCH), 50, StoredKind.QUICK)], RESTS | BAD, ("bad",)),
+        # A recheck reads whole what the run before knew by its written keys alone.
+        ([begun(verified("more", 1, rechecks="since"), 10), SINCE,
+          begun(verified("bad", 1, Verdict.MISMATCH), 50, StoredKind.QUICK), WHOLE], RESTS | BAD, ()),
         ([begun(verified("bad", 1, Verdict.MISMATCH, endpoints=servers("b")), 10), WHOLE], BAD, ("bad",)),
         ([begun(verified("bad", 1, Verdict.MISMATCH, endpoints=servers("b")), 10),
           begun(verified("whole", endpoints=servers("a")), 100)], BAD, ()),
