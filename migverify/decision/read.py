@@ -32,6 +32,8 @@ Partial = Callable[[RunInfo], str]
 HARM, DOUBT, WAIVED = ReasonKind.HARM, ReasonKind.DOUBT, ReasonKind.WAIVED
 _RUNS_READ = 20_000
 """Runs of a store that are looked at: harm of a shadow replay, or of plans that asked more, may be far back."""
+_LONG_RUN = 86_400.0
+"""Seconds. What a longer run asked first is older than its end by more than ages are rounded to."""
 _MASKS = ("***", "[hidden]")
 """What was a secret in a command that a run keeps: it cannot be typed again."""
 NO_END = "the run has no end: it was interrupted, or still goes on"
@@ -189,6 +191,13 @@ def choose_runs(
     return ChosenRuns(run, why, tuple(others))
 
 
+def taken_of(run: RunInfo) -> float:
+    """Return as of when the evidence of a run is: its end; its begin where it goes on, was resumed or took days."""
+    if run.known_at is None or run.known_at - run.started > _LONG_RUN:
+        return run.started
+    return run.known_at
+
+
 def whole_of(chosen: ChosenRuns) -> RunInfo | None:
     """Return the chosen run, if its command gives whole evidence when it is typed again."""
     return None if chosen.partial else chosen.run
@@ -210,7 +219,7 @@ def evidence_of(
     if run is None:
         return PartEvidence(part, again=again, needs_capture=needs_capture)
     if taken is None:
-        taken, began = run.started if run.known_at is None else run.known_at, run.started
+        taken, began = taken_of(run), run.started
     else:
         began = None
     found = [*reasons(run)]

@@ -387,6 +387,24 @@ def test_a_replay_that_was_resumed_is_as_old_as_its_begin(
 
 
 @pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(("days", "expected"), [(0.9, Standing.GO), (6.9, Standing.GO), (7.1, Standing.NOT_KNOWN)])
+def test_a_replay_of_days_is_as_old_as_its_begin(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, days: float, expected: Standing
+) -> None:
+    began, now = iter([time.time() - days * 86_400]), time.time()
+    with monkeypatch.context() as patched:
+        patched.setattr("migverify.store.runs.time.time", lambda: next(began, now))
+        recorded = made.replay(store)
+    made.anomalies(store, recorded)
+    made.conflicts(store, recorded)
+    found = decision(store)
+    taken = {one.part: one.evidence.taken for one in found.parts}
+    for name in (DecisionPart.ANSWERS, DecisionPart.ANOMALIES, DecisionPart.LATENCY, DecisionPart.CONFLICTS):
+        assert part(found, name)[0] is expected, name
+        assert taken[name] == pytest.approx(now - (days * 86_400 if days > 1 else 0), abs=60)
+
+
+@pytest.mark.usefixtures("forecast")
 def test_a_run_that_ended_in_the_future_is_not_known_whatever_it_is_as_old_as(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
