@@ -200,8 +200,11 @@ def diff(
     """
     from migverify.cli.diff_view import list_row_diffs, nothing_to_list
     from migverify.cli.report import open_run_store
+    from migverify.config import load_config
+    from migverify.tables.recheck import run_of_tables
 
     with closing(open_run_store(store, config)) as opened:
+        run = run_of_tables(opened, run, load_config(config) if config.exists() else None).run_id
         is_empty = True
         for text in list_row_diffs(opened, run, tables, limit, as_json=as_json):
             typer.echo(visible(text, lines=False))
