@@ -26,7 +26,7 @@ from migverify.guards.lacking import lacking_grants
 from migverify.guards.model import GuardAnswer
 from migverify.guards.schema_keep import layouts_of
 from migverify.guards.schema_model import Snapshot
-from migverify.guards.scope import Scope
+from migverify.guards.scope import CONFIGURATION, Scope
 from migverify.model import Endpoint, Flavor, RunInfo, StoredKind, Verdict
 from migverify.runbook.history.readiness import Condition
 from migverify.runbook.readiness import standing
@@ -80,7 +80,7 @@ def standing_conditions(
         yield from (standing.unknown(id_, _reason(error)) for id_ in _OF_STORE)
         return
     with closing(store):
-        yield _tried("capacity", lambda: _capacity(store, now(), config.decision.max_age_days * DAY))
+        yield _tried("capacity", lambda: _capacity(config, store, now(), config.decision.max_age_days * DAY))
         yield _tried("watch", lambda: standing.watch(_forward(config, store), now(), limits.watch_lag))
         proof = cache(partial(newest_proof, config, store))  # two conditions are about it
         yield _tried("proof", lambda: standing.proof(proof(), now(), limits.proof_age))
@@ -124,8 +124,10 @@ def _tables(newest: LastProof | None, definitions: Callable[[], Snapshot]) -> Co
     return standing.tables(newest, definitions().layouts() if newest is not None else {})
 
 
-def _capacity(store: ResultStore, now: float, max_age: float) -> Condition:
-    last = next(keep.earlier(store, CAPACITY), None)
+def _capacity(config: Config, store: ResultStore, now: float, max_age: float) -> Condition:
+    runs, digest = list(keep.earlier(store, CAPACITY, pair_addresses(config))), comparison_digest(config)
+    own = [run for run in runs if run.facts.get(CONFIGURATION) == digest]  # another service may be on these servers
+    last = next(iter(own or runs), None)
     if last is None:
         return standing.capacity(None, None, now, max_age)
     answers = list(keep.answers(store, last.run_id, CAPACITY))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import run
+from migverify.config import load_config
 from migverify.errors import StoreError
 from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.model import Endpoint, RunInfo, StoredKind, TableResult, Verdict
@@ -417,6 +419,28 @@ def test_a_difference_that_is_newer_than_the_proof_speaks_against_it(
     found = standing.proof(newest, NOW, 7 * DAY)
     assert found.state == ("missing" if differs else "ok")
     assert not differs or "bad" in found.reasons[0]
+
+
+def test_what_guard_capacity_answered_is_of_these_servers(tmp_path: Path) -> None:
+    """Services share a store: another one's answers are not taken for these, nor do its runs push them out."""
+    from migverify.guards.capacity import NAME
+    from migverify.guards.keep import GuardRecorder, begin
+    from migverify.guards.model import GuardResult
+    from migverify.runbook.readiness.standing_reads import _capacity
+    from migverify_lab.fleet import MadeFleet
+
+    with closing(MadeFleet(tmp_path, store=f"sqlite:///{tmp_path / 'runs.db'}")) as fleet:
+        for name, state in (("orders", FAIL), ("users", PASS)):
+            fleet.add(name)
+            store = fleet.opened(name)
+            recorder = GuardRecorder(store, begin(store, "guard capacity", [NAME], fleet.facts(name)))
+            said = replace(answer("disk", state), guard=NAME, local_time=NOW)
+            recorder.add(GuardResult(NAME, (said,), NOW, 0.1))
+        for _ in range(250):
+            begin(store, "guard ids", ["ids"], fleet.facts("users"))
+        for name, state in (("orders", "missing"), ("users", "ok")):
+            config = load_config(fleet.services[name].config)
+            assert _capacity(config, store, NOW, DAY).state == state, name
 
 
 CONFIG = """\
