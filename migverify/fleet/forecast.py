@@ -153,8 +153,8 @@ def _wave(
     if unknown := [name for name in left if name not in known]:
         names = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED:,} more" if unknown[_NAMED:] else "")
         first = next(view for view in views if view.service.name == unknown[0])
-        findings.append(f"it is not known how long the cutover of {names} takes"
-                        f" ({unknown[0]}: {_why_unknown(first, forecasts.get(unknown[0]), gone[unknown[0]])})")  # fmt: skip
+        why = _why_unknown(first, forecasts.get(unknown[0]), gone[unknown[0]])
+        findings.append(f"it is not known how long the cutover of {names} takes ({unknown[0]}: {why})")
     if is_over:
         ago = age_text(now - wave.window.closes)
         findings.insert(0, f"its window closed {ago} ago, and {amount(len(left), 'service')} of it "
