@@ -32,6 +32,7 @@ from migverify.runbook.history.readiness import Condition
 from migverify.runbook.readiness import standing
 from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
 from migverify.secrets import resolve_password
+from migverify.sql.identity import TableIdentity, read_identities
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.tables.directions import WatchView, both_directions
 from migverify.tables.run_facts import (
@@ -47,6 +48,7 @@ from migverify.tables.run_facts import (
     position_of_run,
     proof_scope,
 )
+from migverify.tables.watch_identity import identities_of
 from migverify.watch.ledger import ledger_folder
 from migverify.watch.ledger_read import read_positions
 
@@ -84,7 +86,7 @@ def standing_conditions(
         yield _tried("watch", lambda: standing.watch(_forward(config, store), now(), limits.watch_lag))
         proof = cache(partial(newest_proof, config, store))  # two conditions are about it
         yield _tried("proof", lambda: standing.proof(proof(), now(), limits.proof_age))
-        yield _tried("tables", lambda: _tables(proof(), definitions))
+        yield _tried("tables", lambda: _tables(config, proof(), definitions))
         yield _tried("retention", lambda: _retention(config, store, answers, problem, now()))
 
 
@@ -120,8 +122,21 @@ def _lacking(config: Config, commands: Sequence[str]) -> Iterator[LackingOf]:
             yield LackingOf(endpoint.name, one.account, one.privileges, one.statements)
 
 
-def _tables(newest: LastProof | None, definitions: Callable[[], Snapshot]) -> Condition:
-    return standing.tables(newest, definitions().layouts() if newest is not None else {})
+def _tables(config: Config, newest: LastProof | None, definitions: Callable[[], Snapshot]) -> Condition:
+    if newest is None:
+        return standing.tables(newest, {})
+    now = definitions()
+    return standing.tables(newest, now.layouts(), dict(_identities(config, now)))
+
+
+def _identities(config: Config, definitions: Snapshot) -> Iterator[tuple[str, TableIdentity]]:
+    """Yield which table each name means now."""
+    for endpoint in config.endpoints:
+        side = definitions.side(endpoint.name)
+        names = [(one.table.ref.database, one.table.ref.table) for one in side.tables] if side is not None else []
+        with open_session(replace(endpoint, snapshot=None), resolve_password(endpoint).reveal() or None) as session:
+            for (database, table), identity in read_identities(session, names).items():
+                yield f"{endpoint.name}/{database}.{table}", identity
 
 
 def _capacity(config: Config, store: ResultStore, now: float, max_age: float) -> Condition:
@@ -148,13 +163,16 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
     chain = carried_from(store, run)
     whole = [store.load_run(one.run_id) for one in chain]
     layouts: dict[str, str] = {}
+    identities: dict[str, TableIdentity] = {}
     for one in reversed(whole):  # a recheck read some of the tables again
         layouts |= layouts_of(one.plan) or {}
+        for entry in planned_pairs(one).values():
+            identities |= identities_of(entry.get("identities") or {})
     differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
     # A run that was resumed may have read a table long before its end.
     scope = proof_scope(whole)
     left_out = f"{scope.tables:,} tables, {scope.words}" if scope.words else ""
-    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs, layouts, left_out)
+    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs, layouts, left_out, identities)
 
 
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:

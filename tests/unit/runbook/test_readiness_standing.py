@@ -21,6 +21,7 @@ from migverify.runbook.model import Person, Policy, Role, Runbook
 from migverify.runbook.readiness import standing
 from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
 from migverify.runbook.readiness.standing_reads import newest_proof
+from migverify.sql.identity import UNKNOWN_ID, TableIdentity
 from migverify.tables.directions import WatchView
 from migverify.tables.last_status import LastStatus
 from migverify.tables.run_facts import ALL_TABLES, CHOSEN
@@ -238,6 +239,30 @@ def test_a_proof_is_of_the_tables_as_it_read_them(now: dict[str, str], reasons: 
     assert (found.state, found.reasons) == ("missing" if reasons else "ok", reasons)
     assert standing.tables(replace(proof, layouts={}), now).state == "unknown"
     assert standing.tables(None, now).state == "not asked"
+
+
+def identity(number: str = "7", altered: str = "2026-01-01 00:00:00", **partitions: str) -> TableIdentity:
+    return TableIdentity("BASE TABLE", tuple(sorted({"": number, **partitions}.items())), altered, "c")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state"),
+    [
+        (identity(), identity(), "ok"),
+        (identity(), identity(altered="2026-02-02 00:00:00"), "ok"),  # its definition says what that was
+        (identity(), identity("8"), "unknown"),
+        (identity(p1="1", p2="2"), identity(p2="2", p3="3"), "ok"),
+        (identity(p1="1", p2="2"), identity(p1="1", p2="9"), "unknown"),
+        (identity(UNKNOWN_ID), identity(UNKNOWN_ID, "2026-01-01 00:00:00, read at 2026-01-01 00:00:01"), "ok"),
+        (identity(UNKNOWN_ID), identity(UNKNOWN_ID, "2026-02-02 00:00:00"), "unknown"),
+    ],
+)
+def test_a_table_that_is_another_one_now_is_not_known(before: TableIdentity, after: TableIdentity, state: str) -> None:
+    """The target was emptied, or restored from a copy, after its proof: it is defined as it was."""
+    proof = LastProof("r", Verdict.MATCH, NOW, (), READ, "", {"target/a.t": before})
+    found = standing.tables(proof, READ, {"target/a.t": after})
+    assert found.state == state
+    assert state == "ok" or "target/a.t was emptied, swapped" in found.reasons[0]
 
 
 def test_many_changed_tables_are_counted() -> None:
