@@ -19,7 +19,7 @@ from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.store.run_leases import RunProcess, writer_of
 from migverify.tables.last_status import LastStatus
-from migverify.tables.run_facts import HAND_OVER, THROUGH, began_at, endpoint_addresses, pair_addresses
+from migverify.tables.run_facts import HAND_OVER, THROUGH, began_at
 from migverify.watch.ledger_read import read_state
 from migverify.watch.run import DRAIN
 
@@ -104,9 +104,6 @@ def both_directions(
         run for run in (store.runs(RUNS_SEARCHED) if runs is None else runs)
         if run.kind is StoredKind.TABLES and run.facts.get("watch") and run.plan_hash == digest
     ]  # fmt: skip
-    # Pairs of servers with the same settings (staging and production) may share the store.
-    pair = pair_addresses(config)
-    watches = [run for run in watches if pair.items() <= endpoint_addresses(run).items()] or watches
     forward = next((run for run in watches if not run.facts.get("reverse")), None)
     proofs = [run for run in watches if run.facts.get("reverse") and run.facts.get(DRAIN)]
     services = [run for run in watches if run.facts.get("reverse") and not run.facts.get(DRAIN)]

@@ -95,18 +95,6 @@ def test_without_a_watch_there_is_no_view(watches: Watches) -> None:
     assert watches.view() is None
 
 
-def test_a_watch_of_other_servers_with_the_same_settings_is_not_this_one(watches: Watches) -> None:
-    """Staging and production share a store: a watch that lives there says nothing of one that died here."""
-    here = watches.start(reverse=False, start="binlog.000002:4", endpoints=at("db1", "tidb"))
-    watches.start(reverse=False, start="binlog.000002:4", endpoints=at("staging", "tidb-staging"))
-    assert watches.view().forward.run_id == here
-
-
-def at(source: str, target: str) -> dict[str, Any]:
-    """Return what a run keeps of its servers."""
-    return {"source": {"host": source, "port": 3306}, "target": {"host": target, "port": 4000}}
-
-
 def test_both_directions_and_their_hand_over(watches: Watches) -> None:
     forward = watches.forward()
     reverse = watches.reverse(forward)
