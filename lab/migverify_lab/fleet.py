@@ -213,16 +213,25 @@ class MadeFleet:
 
     def rules(
         self, name: str, verdict: Verdict = Verdict.MATCH, *, money: Mapping[str, str] | None = None, ends: bool = True,
-        chosen: str = "all",
+        chosen: str = "all", names: Sequence[str] = ("balance", "payments"), **asked: Any,
     ) -> str:  # fmt: skip
-        """Write a run of two rules, the second of which has the verdict."""
-        store, names = self.opened(name), ["balance", "payments"]
-        plan = {"rules": names, "pairs": [{"id": rule, "source": rule, "target": rule} for rule in names]}
+        """Write a run of two rules, the second of which has the verdict; ``asked`` is what else its plan has."""
+        store = self.opened(name)
+        pairs = [{"id": rule, "source": rule, "target": rule} for rule in names]
+        plan: dict[str, Any] = {
+            "rules": [*names],
+            "file": "recon.yaml",
+            "from": None,
+            "to": None,
+            "parameters": {},
+            "pairs": pairs,
+        }
+        plan |= asked
         known = self.facts(name, **{RULES_CHOSEN: chosen})
         run = store.start_run("migverify recon run", "rules", plan, known, kind=StoredKind.RULES)
         details = {"recon": {"kind": "match", "severity": "critical", "unexplained": dict(money or {})}}
-        store.add_table_result(run, result("balance", Verdict.MATCH))
-        store.add_table_result(run, result("payments", verdict, details))
+        store.add_table_result(run, result(names[0], Verdict.MATCH))
+        store.add_table_result(run, result(names[1], verdict, details))
         if ends:
             store.finish_run(run, verdict, {"reasons": []})
         return run

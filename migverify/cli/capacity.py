@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from migverify.config import Config
     from migverify.guards.capacity import CapacityGuard
     from migverify.guards.capacity_facts import Requirements, SizePoint
+    from migverify.guards.scope import Scope
     from migverify.store.results import ResultStore
 
 EPILOG = examples(
@@ -111,17 +112,18 @@ def make_guard(config: Config, store: ResultStore, wanted: Requirements, *, samp
     from migverify.guards.capacity_read import CapacityReader
     from migverify.guards.scope import Scope
 
-    return CapacityGuard(Scope.of(config), store, wanted, _history(store), CapacityReader(log_begun, sample))
+    scope = Scope.of(config)
+    return CapacityGuard(scope, store, wanted, _history(store, scope), CapacityReader(log_begun, sample))
 
 
-def _history(store: ResultStore) -> dict[str, list[SizePoint]]:
+def _history(store: ResultStore, scope: Scope) -> dict[str, list[SizePoint]]:
     """Return what earlier runs found, by endpoint, the oldest first."""
     from migverify.guards.capacity import NAME
     from migverify.guards.capacity_facts import SizePoint
     from migverify.guards.keep import history
 
     found: dict[str, list[SizePoint]] = {}
-    for answer in history(store, NAME):
+    for answer in history(store, NAME, scope.servers):
         if answer.name == "size" and "bytes" in answer.numbers and answer.server_time is not None:
             point = SizePoint(answer.server_time, answer.numbers["rows_estimated"], answer.numbers["bytes"])
             found.setdefault(answer.subject, []).insert(0, point)

@@ -25,6 +25,7 @@ from migverify.model import (
 from migverify.report.marks import visible
 from migverify.store.results import ResultStore
 from migverify.tables.recheck import run_of_tables
+from migverify.tables.run_facts import proof_scope
 
 PAGE = 1000
 
@@ -197,7 +198,7 @@ def run_status(store: ResultStore, run: str) -> dict[str, Any]:
         "verdict": info.verdict.value,
         "state": "finished" if info.finished is not None else "running or cut off; --resume goes on with it",
         "tables": f"{len(ended)} of {len(planned)} finished: "
-        + ", ".join(f"{n} {name}" for name, n in counts.items() if n),
+        + ", ".join([*(f"{n} {name}" for name, n in counts.items() if n), *filter(None, [proof_scope([info]).words])]),
         "rows": sum(r.rows_source or 0 for r in results) + rows,
         "chunks": sum(r.chunks for r in results) + chunks,
         "row_diffs": sum(r.missing_on_target + r.missing_on_source + r.value_differs for r in results),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from migverify.guards.ids import IdsGuard
     from migverify.guards.ids_model import IdLimits, IdReading
     from migverify.guards.layouts import Layout
+    from migverify.guards.scope import Scope
     from migverify.store.results import ResultStore
 
 MIN_DAYS, MAX_USED = 180.0, 0.7
@@ -93,8 +94,8 @@ def make_guard(
     from migverify.guards.ids_model import IdLimits
     from migverify.guards.scope import Scope
 
-    limits = limits or IdLimits(MIN_DAYS, MAX_USED)
-    return IdsGuard(Scope.of(config), limits, moment, _history(store), layouts or {})
+    limits, scope = limits or IdLimits(MIN_DAYS, MAX_USED), Scope.of(config)
+    return IdsGuard(scope, limits, moment, _history(store, scope), layouts or {})
 
 
 def _layouts(given: list[str]) -> dict[str, Layout]:
@@ -109,13 +110,13 @@ def _layouts(given: list[str]) -> dict[str, Layout]:
     return found
 
 
-def _history(store: ResultStore) -> dict[str, list[IdReading]]:
+def _history(store: ResultStore, scope: Scope) -> dict[str, list[IdReading]]:
     """Return what earlier runs found used, by subject."""
     from migverify.guards.ids_model import NAME, IdReading
     from migverify.guards.keep import history
 
     found: dict[str, list[IdReading]] = {}
-    for answer in history(store, NAME):
+    for answer in history(store, NAME, scope.servers):
         if "used" in answer.numbers:
             found.setdefault(answer.subject, []).append(
                 IdReading(answer.local_time * 1000, int(answer.numbers["used"]))

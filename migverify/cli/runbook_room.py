@@ -181,6 +181,8 @@ def announced_heads(path: Path | None) -> list[Head]:
 
     if path is None:
         return []
+    if path.exists() and not path.is_file():  # a pipe is empty at the next evaluation, and a device has no end
+        raise UsageError(f"--heads {path}: not a regular file", hint="Save the channel to a file.")
     try:
         found = heads_in(path.read_text(encoding="utf-8", errors="replace"))
     except OSError as error:

@@ -168,7 +168,7 @@ def guard(
 
     scope = _scope(config)
     opened = open_run_store(store, config)
-    base = newest_snapshot(opened) if baseline in (None, "last") else _named(scope, opened, baseline)
+    base = newest_snapshot(opened, scope.servers) if baseline in (None, "last") else _named(scope, opened, baseline)
     standing = watch or every is not None
     run: list[str] = []
     asked = SchemaGuard(
@@ -230,9 +230,11 @@ def _named(scope: Scope, store: ResultStore, name: str) -> Snapshot:
     if path.is_file():
         return from_json(path.read_bytes(), str(path))
     if name == "last":
-        newest = newest_snapshot(store)
+        newest = newest_snapshot(store, scope.servers)
         if newest is None:
-            raise UsageError("the store holds no snapshot", hint="`migverify guard schema --snapshot` keeps one.")
+            raise UsageError(
+                "the store holds no snapshot of these servers", hint="`migverify guard schema --snapshot` keeps one."
+            )
         return newest
     return load_snapshot(store, name)
 

@@ -141,7 +141,8 @@ def _wave(
         return WaveForecast(wave, 0.0, 0.0, True)
     known = [name for name in left if (found := forecasts.get(name)) is not None and found.p90 is not None]
     gone = {view.service.name: _running(view, wave, now) for view in views}
-    samples = {name: tuple(max(0.0, one - gone[name]) for one in forecasts[name].samples) for name in known}
+    samples = {name: tuple(one - gone[name] for one in forecasts[name].samples if one > gone[name]) for name in known}
+    known = [name for name in known if samples[name]]
     draw = random.Random(SEED)
     sums = [makespan([draw.choice(samples[name]) for name in known], wave.parallel) for _ in range(SAMPLES)]
     p50, p90 = quantile(sums, 0.5), quantile(sums, 0.9)
@@ -149,11 +150,11 @@ def _wave(
     room = wave.window.duration if is_over else wave.window.closes - max(now, wave.window.opens)
     fits = p90 <= room
     findings = [] if fits else [_too_long(wave, len(known), p50, p90, room)]
-    if unknown := [name for name in left if name not in samples]:
+    if unknown := [name for name in left if name not in known]:
         names = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED:,} more" if unknown[_NAMED:] else "")
         first = next(view for view in views if view.service.name == unknown[0])
-        findings.append(f"it is not known how long the cutover of {names} takes"
-                        f" ({unknown[0]}: {_why_unknown(first, forecasts.get(unknown[0]))})")  # fmt: skip
+        why = _why_unknown(first, forecasts.get(unknown[0]), gone[unknown[0]])
+        findings.append(f"it is not known how long the cutover of {names} takes ({unknown[0]}: {why})")
     if is_over:
         ago = age_text(now - wave.window.closes)
         findings.insert(0, f"its window closed {ago} ago, and {amount(len(left), 'service')} of it "
@@ -165,15 +166,20 @@ def _wave(
 
 
 def _running(view: ServiceView, wave: FleetWave, now: float) -> float:
-    """Return for how many seconds the cutover of a service goes on in the window of its wave; 0: it does not."""
+    """Return for how many seconds the cutover of a service goes on in the window of its wave; 0: it does not.
+
+    The last run of the night alone: one before it that has no end was left, and says nothing of the one that goes on.
+    """
     if view.journals is None:
         return 0.0
-    live = (run for run in view.journals.past if is_of_the_night(run, view.journals.runbook))
-    begun = [run.started for run in live if run.kind is RunKind.LIVE and run.ended is None]
+    last = [run for run in view.journals.past if is_of_the_night(run, view.journals.runbook)][-1:]
+    begun = [run.started for run in last if run.kind is RunKind.LIVE and run.ended is None]
     return max((now - one for one in begun if wave.window.opens <= one <= now), default=0.0)
 
 
-def _why_unknown(view: ServiceView, forecast: RunbookForecast | None) -> str:
+def _why_unknown(view: ServiceView, forecast: RunbookForecast | None, gone: float) -> str:
+    if forecast is not None and forecast.samples and gone:
+        return f"it goes on for {duration_text(gone)}, longer than in any drill or plan: is its run left?"
     if forecast is not None and forecast.unknown:
         return f"neither a plan nor a drill says it of {', '.join(forecast.unknown[:_NAMED])}"
     if view.runbook_problem:

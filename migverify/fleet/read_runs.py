@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -185,30 +186,75 @@ def read_watch(reading: RunsReading) -> WatchEvidence | None:
 
 
 def read_rules(reading: RunsReading) -> AnswersEvidence | None:
-    """Return what the newest run of all rules says, with the harm that runs show and no newer one refutes.
-
-    A run that goes on or was cut off, and a rule that a newer run left INCONCLUSIVE, hide no harm before them.
-    """
+    """Return what the newest run of all rules says, with the harm that runs show and no newer one refutes."""
+    runs = list(reading.runs.answers(StoredKind.RULES))
     newest: AnswersEvidence | None = None
-    harm: AnswersEvidence | None = None
-    refuted = set[str]()
-    for run in list(reading.runs.answers(StoredKind.RULES))[:_NEWER]:
-        found = _rules_run(reading, run, refuted)
-        if found.mismatches and harm is None:
-            harm = found
+    for run in runs[:_NEWER]:
         if RULES_WATCH in run.facts:
             continue  # it has the results of its rules when it ends, and some windows alone then
         if run.finished is None:
-            newest = newest or replace(found, pending=f"run {run.run_id} goes on, or was cut off")
+            newest = newest or replace(
+                _rules_run(reading, run, ()), pending=f"run {run.run_id} goes on, or was cut off"
+            )
         elif run.facts.get(RULES_CHOSEN) == ALL_RULES:
-            newest = newest or found
-            if found.verdict is not Verdict.INCONCLUSIVE:
-                break
-            results = reading.store.table_results(run.run_id)
-            refuted |= {one.pair for one in results if one.verdict is Verdict.MATCH}
+            newest = newest or _rules_run(reading, run, ())
+            break
+    harm = _harm_of_rules(reading, runs)
     if harm is None or newest is None:
         return harm or newest
-    return replace(harm, pending=newest.pending)
+    return replace(harm, pending=newest.pending or harm.pending)
+
+
+def _harm_of_rules(reading: RunsReading, runs: Sequence[RunInfo]) -> AnswersEvidence | None:
+    """Return the newest run with a rule that differs and that no newer run of all rules found fine."""
+    newer: list[RunInfo] = []
+    left = _NEWER
+    for run in runs:
+        if run.verdict is not Verdict.MATCH and left:
+            left -= 1
+            results = reading.store.table_results(run.run_id)
+            refuted = {
+                one.pair for one in results
+                if one.verdict is not Verdict.MISMATCH or any(_refutes(reading, later, run, one) for later in newer)
+            }  # fmt: skip
+            if len(refuted) < len(results):
+                harm = _rules_run(reading, run, refuted if newer else ())
+                why = f"no newer run of all rules read all that run {run.run_id} did (its file, --from, --to, --param)"
+                return replace(harm, pending=why) if newer else harm
+        if run.finished is not None and run.facts.get(RULES_CHOSEN) == ALL_RULES and RULES_WATCH not in run.facts:
+            newer.append(run)
+    return None
+
+
+def _refutes(reading: RunsReading, newer: RunInfo, older: RunInfo, differs: TableResult) -> bool:
+    """Whether a newer run of all rules found a rule fine, over all that an older run read of it, or is without it.
+
+    A run of another file of rules, or of other windows or values of parameters (`--from`, `--param`), read other rows.
+    """
+    plan, before = (reading.store.load_run(run.run_id).plan for run in (newer, older))
+    if plan.get("parameters") != before.get("parameters"):
+        return False
+    details = differs.details.get("recon")
+    windows = details.get("windows") if isinstance(details, Mapping) else None
+    has_windows = not isinstance(windows, Mapping) or windows.get("first") != ""
+    if has_windows and not _covers(plan, before, older.finished or older.started):
+        return False
+    if differs.pair not in planned_pairs(reading.store.load_run(newer.run_id)):
+        return plan.get("file") == before.get("file")
+    results = reading.store.table_results(newer.run_id)
+    return any(one.pair == differs.pair and one.verdict is Verdict.MATCH for one in results)
+
+
+def _covers(plan: Mapping[str, Any], before: Mapping[str, Any], ended: float) -> bool:
+    """Whether the time of one run of rules holds that of another, which ended then; None is open."""
+    (start, end), (first, last) = ((_moment(one.get("from")), _moment(one.get("to"))) for one in (plan, before))
+    return (start is None or (first is not None and start <= first)) and (
+        end is None or end >= (ended if last is None else last)
+    )
+
+
+def _moment(text: str | None) -> float | None:
+    return None if text is None else datetime.fromisoformat(text).timestamp()
 
 
 def _rules_run(reading: RunsReading, run: RunInfo, refuted: Collection[str]) -> AnswersEvidence:

@@ -12,12 +12,8 @@ from migverify.fleet.definition import FleetService
 from migverify.guards.scope import CONFIGURATION
 from migverify.model import RunInfo, StoredKind
 from migverify.store.open import open_configured
-from migverify.store.results import ResultStore
+from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.tables.run_facts import compared_address
-
-RUNS_READ = 20_000
-"""Runs of a store that are looked at: several hundred services may keep theirs in one."""
-
 
 Addresses = frozenset[tuple[str, str]]
 """Names of endpoints with their ``host:port``."""
@@ -69,7 +65,7 @@ def _open(service: FleetService, config: Config) -> OpenedStore:
     except MigverifyError as error:
         return OpenedStore(None, problem=error.message)
     try:
-        runs = tuple(store.runs(RUNS_READ))
+        runs = tuple(store.runs(RUNS_SEARCHED))
     except StoreError as error:
         store.close()
         return OpenedStore(None, problem=error.message)

@@ -13,7 +13,8 @@ from typing import Any
 from migverify.errors import StoreError
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult, worst
 from migverify.model import RunInfo, StoredKind, Verdict
-from migverify.store.results import ResultStore
+from migverify.store.results import RUNS_SEARCHED, ResultStore
+from migverify.tables.run_facts import endpoint_addresses
 
 PAGE = 1000
 _SCOPE = "guard/"
@@ -95,16 +96,21 @@ def answers(store: ResultStore, run_id: str, guard: str) -> Iterator[GuardAnswer
             return
 
 
-def earlier(store: ResultStore, guard: str, limit: int = 200) -> Iterator[RunInfo]:
-    """Yield runs that asked a guard, the newest first, of the ``limit`` newest runs of any kind."""
-    for info in store.runs(limit):
-        if info.kind is StoredKind.GUARDS and guard in guards_of(whole := store.load_run(info.run_id)):
+def earlier(store: ResultStore, guard: str, servers: Mapping[str, str]) -> Iterator[RunInfo]:
+    """Yield runs that asked a guard of these servers, the newest first; runs of other servers may share the store.
+
+    ``servers`` are their addresses by the names of the endpoints (``Scope.servers``).
+    """
+    for info in store.runs(RUNS_SEARCHED):
+        if info.kind is not StoredKind.GUARDS or not servers.items() <= endpoint_addresses(info).items():
+            continue
+        if guard in guards_of(whole := store.load_run(info.run_id)):
             yield whole
 
 
-def history(store: ResultStore, guard: str, runs: int = 60) -> Iterator[GuardAnswer]:
-    """Yield the answers of the newest runs of a guard, the newest run first."""
-    for info in islice(earlier(store, guard), runs):
+def history(store: ResultStore, guard: str, servers: Mapping[str, str], runs: int = 60) -> Iterator[GuardAnswer]:
+    """Yield the answers of the newest runs that asked a guard of these servers, the newest run first."""
+    for info in islice(earlier(store, guard, servers), runs):
         yield from answers(store, info.run_id, guard)
 
 

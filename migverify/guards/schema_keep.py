@@ -77,9 +77,9 @@ def load_snapshot(store: ResultStore, run: str) -> Snapshot:
     return found
 
 
-def newest_snapshot(store: ResultStore, *, taken: bool = True) -> Snapshot | None:
-    """Return the newest definitions in the store; ``taken`` only those of ``guard schema --snapshot``."""
-    for info in earlier(store, NAME, NEWEST):
+def newest_snapshot(store: ResultStore, servers: Mapping[str, str], *, taken: bool = True) -> Snapshot | None:
+    """Return the newest definitions of these servers; ``taken`` only those of ``guard schema --snapshot``."""
+    for info in earlier(store, NAME, servers):
         if not taken or info.plan.get("snapshot"):
             found = _last(store, info)
             if found is not None:

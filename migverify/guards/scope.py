@@ -9,6 +9,7 @@ from migverify.config import Config, comparison_digest, includes, route, unmatch
 from migverify.model import Endpoint
 from migverify.secrets import resolve_password
 from migverify.sql.fingerprint import Renamed
+from migverify.tables.run_facts import pair_addresses
 
 CONFIGURATION = "configuration"
 """The fact of a run that holds the digest of what its configuration compares."""
@@ -41,6 +42,11 @@ class Scope:
     def endpoints(self) -> tuple[Endpoint, ...]:
         """All sources, then the target."""
         return self.config.endpoints
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """The addresses of the migration's endpoints, by their names, as addresses are compared."""
+        return pair_addresses(self.config)
 
     @property
     def others(self) -> tuple[Endpoint, ...]:

@@ -53,6 +53,17 @@ class TableIdentity:
         """Whether it was altered so recently that the next change may not show in it."""
         return "," in self.altered
 
+    def is_replaced_by(self, later: TableIdentity) -> bool:
+        """Whether a later reading of the same name is of another table: emptied, restored, swapped or rebuilt.
+
+        Partitions come and go by themselves. Without ids the time of the last change says it.
+        """
+        ours, theirs = dict(self.ids), dict(later.ids)
+        if UNKNOWN_ID in (*ours.values(), *theirs.values()):
+            return self.altered.partition(",")[0] != later.altered.partition(",")[0]
+        both = ours.keys() & theirs.keys()
+        return any(ours[name] != theirs[name] for name in both) if both else bool(ours and theirs)
+
     def changes_to(self, later: TableIdentity | None) -> str:
         """Return in words how a later reading of the same name differs; empty for the same table."""
         if later is None:

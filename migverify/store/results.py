@@ -36,7 +36,8 @@ from migverify.store.runs import RunLog, parts_of
 
 T = TypeVar("T")
 
-RUNS_SEARCHED = 1000
+RUNS_SEARCHED = 20_000
+"""Newest runs of a store that are looked at: several hundred services may keep theirs in one."""
 _PAGE = 1000
 _STARTED_BY = {
     StoredKind.TABLES: "tables verify",

@@ -11,10 +11,12 @@ from migverify.codec import decode
 from migverify.config import Config, comparison_digest
 from migverify.errors import PlanError
 from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, TableResult, Verdict
+from migverify.sql.identity import TableIdentity
 from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
 from migverify.tables.quick import QuickRead
 from migverify.tables.run_facts import carried_from, is_of_endpoints, planned_pairs
 from migverify.tables.tasks import PairPlan
+from migverify.tables.watch_identity import identities_of
 from migverify.tables.watch_status import Base
 
 CHUNKS_AT_ONCE = 1000
@@ -266,18 +268,30 @@ def pairs_to_recheck(store: ResultStore, run_id: str) -> set[str]:
     return planned_pairs(store.load_run(run_id)).keys() - equal
 
 
-def redefined_pairs(store: ResultStore, run: RunInfo, layouts: Mapping[str, Mapping[str, str]]) -> set[str]:
-    """Return the pairs that a verification, or one whose results it takes over, read in another definition.
+def redefined_pairs(
+    store: ResultStore, run: RunInfo, layouts: Mapping[str, Mapping[str, str]],
+    identities: Mapping[str, Mapping[str, TableIdentity]],
+) -> dict[str, str]:  # fmt: skip
+    """Return the pairs whose tables are others than a verification, or one that it takes over from, read; with why.
 
-    ``layouts`` are those of now. A watch follows changes of definitions by itself, and none is returned for it.
+    ``layouts`` and ``identities`` are those of now. A watch follows such changes by itself: none is returned for it.
     """
     if run.facts.get("watch"):
-        return set()
+        return {}
     entries: dict[str, Mapping[str, Any]] = {}
     for one in reversed(carried_from(store, run)):
         entries |= planned_pairs(one)
-    read = {pair: entry["layouts"] for pair, entry in entries.items() if entry.get("layouts")}
-    return {pair for pair, known in read.items() if pair in layouts and known != layouts[pair]}
+    found = {}
+    for pair in entries.keys() & layouts.keys():
+        read, now = entries[pair], identities.get(pair, {})
+        if read.get("layouts") and read["layouts"] != layouts[pair]:
+            found[pair] = f"its definition changed since run {run.run_id}"
+        elif any(
+            name in now and then.is_replaced_by(now[name])
+            for name, then in identities_of(read.get("identities") or {}).items()
+        ):
+            found[pair] = f"it was emptied, swapped, restored or rebuilt since run {run.run_id}"
+    return found
 
 
 def first_reasons(reasons: Mapping[str, str]) -> dict[str, str]:

@@ -222,14 +222,14 @@ def _open_recheck(
     prepared: PreparedTables, store: ResultStore, request: VerifyRequest, old: RunInfo, facts: dict[str, Any]
 ) -> tuple[str, set[str]]:
     """Start a recheck; all that can be refused is refused before. Returns its id and those of its pairs."""
-    redefined = redefined_pairs(store, old, prepared.layouts)
-    again = _read_again(prepared, store, old, redefined)
+    redefined = redefined_pairs(store, old, prepared.layouts, prepared.identities)
+    again = _read_again(prepared, store, old, redefined.keys())
     void, whole = set[str](), dict[str, str]()
     for pair in _planned(prepared, store, request, None):
         if pair.id not in again:
             continue
         if pair.id in redefined:
-            why = f"its definition changed since run {old.run_id}"
+            why = redefined[pair.id]
         elif not is_same_plan(pair, list(store.blobs(old.run_id, pair.id, "plan"))):
             why = f"run {old.run_id} read it by other statements"
         else:
@@ -264,8 +264,8 @@ def _refuse_lost(prepared: PreparedTables, run: RunInfo, pairs: Set[str]) -> Non
         )
 
 
-def _read_again(prepared: PreparedTables, store: ResultStore, old: RunInfo, redefined: set[str]) -> set[str]:
-    """Return the pairs of a recheck: those that were not MATCH, and those whose definitions are others now.
+def _read_again(prepared: PreparedTables, store: ResultStore, old: RunInfo, redefined: Set[str]) -> set[str]:
+    """Return the pairs of a recheck: those that were not MATCH, and those whose tables are others now.
 
     Raises
     ------

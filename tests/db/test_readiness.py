@@ -111,6 +111,14 @@ def test_grants_schema_and_retention(readiness: Readiness, databases: Databases,
     execute(target, f"GRANT SELECT ON {of} TO `{user}`@`%`")
     assert (readiness.changed("grants") or ("",))[0] == "missing -> ok"
 
+    execute(target, f"TRUNCATE TABLE `{name}`.t")
+    how, why = readiness.changed("tables") or ("", "")
+    assert how == "ok -> unknown"
+    assert why.startswith(f"target/{name}.t was emptied")
+    execute(target, f"INSERT INTO `{name}`.t VALUES (1, 1)")
+    assert run(["tables", "verify", "-c", str(readiness.config), "-q"]) == 0
+    assert readiness.changed("tables") is not None
+
     before = readiness.state("schema")
     execute(target, f"ALTER TABLE `{name}`.t ADD COLUMN w INT")
     how, why = readiness.changed("schema") or ("", "")

@@ -73,6 +73,16 @@ def test_a_recheck_reads_a_table_that_was_equal_and_has_another_definition_now(
     assert again.results[f"{databases.name}.wrong"].verdict is Verdict.MATCH
 
 
+def test_a_recheck_reads_a_table_that_was_equal_and_is_another_one_now(databases: Databases, config: Path) -> None:
+    """It is defined as it was, and was made anew: the recheck was MATCH of all tables with an empty target."""
+    databases.target("UPDATE wrong SET note = 'y' WHERE id = 7", "COMMIT")
+    first = verify(config)
+    databases.target("UPDATE wrong SET note = 'x' WHERE id = 7", "TRUNCATE TABLE changed", "COMMIT")
+    again = verify(config, recheck=first.run_id)
+    assert again.results[f"{databases.name}.changed"].missing_on_target == 1200
+    assert again.results[f"{databases.name}.wrong"].verdict is Verdict.MATCH
+
+
 def test_a_table_that_was_missing_and_is_there_now_needs_one_recheck(databases: Databases, config: Path) -> None:
     databases.target("DROP TABLE changed")
     first = verify(config)

@@ -14,6 +14,7 @@ from migverify.model import Verdict
 from migverify.runbook.history.readiness import MISSING, NOT_ASKED, OK, UNKNOWN, Condition
 from migverify.runbook.model import Runbook
 from migverify.runbook.people import CLOCK_SKEW, same_name
+from migverify.sql.identity import TableIdentity
 from migverify.tables.directions import SILENT_SECONDS, WatchView
 
 __all__ = [
@@ -257,7 +258,8 @@ class LastProof:
 
     ``differs`` are the runs that found tables to differ since the proof read them whole, the newest first;
     ``left_out`` says how many tables the configuration has compared in part, and how many it excludes. ``layouts``
-    are the fingerprints of the tables' definitions as it read them, by ``endpoint/database.table``.
+    are the fingerprints of the tables' definitions as it read them, by ``endpoint/database.table``, and ``identities``
+    which tables these names meant.
     """
 
     run_id: str
@@ -266,15 +268,21 @@ class LastProof:
     differs: tuple[str, ...] = ()
     layouts: Mapping[str, str] = field(default_factory=dict)
     left_out: str = ""
+    identities: Mapping[str, TableIdentity] = field(default_factory=dict)
 
 
-def tables(newest: LastProof | None, now: Mapping[str, str]) -> Condition:
+def tables(
+    newest: LastProof | None, now: Mapping[str, str], identities: Mapping[str, TableIdentity] | None = None
+) -> Condition:
     """Judge whether a proof is of the tables that are there: it says nothing of a column that came or went since.
 
     Parameters
     ----------
     now
         Fingerprints of the definitions of now, as ``LastProof.layouts``.
+    identities
+        Which tables the names mean now, as ``LastProof.identities``: what was emptied, restored or swapped is defined
+        as before, and its rows are others.
     """
     if newest is None:
         return Condition("tables", NOT_ASKED, _wants("tables"), "no verification of all tables is in the store")
@@ -286,9 +294,17 @@ def tables(newest: LastProof | None, now: Mapping[str, str]) -> Condition:
     others = sorted(name for name in read.keys() & now.keys() if read[name] != now[name])
     changed += [f"{name} is defined otherwise than {about} read it" for name in others]
     changed += [f"{name} is new since {about}" for name in new]
-    if len(changed) > _FEW:
-        changed[_FEW:] = [f"{len(changed) - _FEW:,} more are"]
-    return _condition("tables", changed, (), f"{len(read):,} definitions as {about} read them", do)
+    then = newest.identities
+    others = sorted(
+        name for name, identity in (identities or {}).items() if name in then and then[name].is_replaced_by(identity)
+    )
+    replaced = [
+        f"{name} was emptied, swapped, restored or rebuilt since {about}: its rows are not known" for name in others
+    ]
+    for some in (changed, replaced):
+        if len(some) > _FEW:
+            some[_FEW:] = [f"{len(some) - _FEW:,} more are"]
+    return _condition("tables", changed, replaced, f"{len(read):,} definitions as {about} read them", do)
 
 
 def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:

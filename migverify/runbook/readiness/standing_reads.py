@@ -26,12 +26,13 @@ from migverify.guards.lacking import lacking_grants
 from migverify.guards.model import GuardAnswer
 from migverify.guards.schema_keep import layouts_of
 from migverify.guards.schema_model import Snapshot
-from migverify.guards.scope import Scope
+from migverify.guards.scope import CONFIGURATION, Scope
 from migverify.model import Endpoint, Flavor, RunInfo, StoredKind, Verdict
 from migverify.runbook.history.readiness import Condition
 from migverify.runbook.readiness import standing
 from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
 from migverify.secrets import resolve_password
+from migverify.sql.identity import TableIdentity, read_identities
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.tables.directions import WatchView, both_directions
 from migverify.tables.run_facts import (
@@ -49,6 +50,7 @@ from migverify.tables.run_facts import (
     run_in,
     whole_reads,
 )
+from migverify.tables.watch_identity import identities_of
 from migverify.watch.ledger import ledger_folder
 from migverify.watch.ledger_read import read_positions
 
@@ -82,11 +84,11 @@ def standing_conditions(
         yield from (standing.unknown(id_, _reason(error)) for id_ in _OF_STORE)
         return
     with closing(store):
-        yield _tried("capacity", lambda: _capacity(store, now(), config.decision.max_age_days * DAY))
+        yield _tried("capacity", lambda: _capacity(config, store, now(), config.decision.max_age_days * DAY))
         yield _tried("watch", lambda: standing.watch(_forward(config, store), now(), limits.watch_lag))
         proof = cache(partial(newest_proof, config, store))  # two conditions are about it
         yield _tried("proof", lambda: standing.proof(proof(), now(), limits.proof_age))
-        yield _tried("tables", lambda: _tables(proof(), definitions))
+        yield _tried("tables", lambda: _tables(config, proof(), definitions))
         yield _tried("retention", lambda: _retention(config, store, answers, problem, now()))
 
 
@@ -122,12 +124,27 @@ def _lacking(config: Config, commands: Sequence[str]) -> Iterator[LackingOf]:
             yield LackingOf(endpoint.name, one.account, one.privileges, one.statements)
 
 
-def _tables(newest: LastProof | None, definitions: Callable[[], Snapshot]) -> Condition:
-    return standing.tables(newest, definitions().layouts() if newest is not None else {})
+def _tables(config: Config, newest: LastProof | None, definitions: Callable[[], Snapshot]) -> Condition:
+    if newest is None:
+        return standing.tables(newest, {})
+    now = definitions()
+    return standing.tables(newest, now.layouts(), dict(_identities(config, now)))
 
 
-def _capacity(store: ResultStore, now: float, max_age: float) -> Condition:
-    last = next(keep.earlier(store, CAPACITY), None)
+def _identities(config: Config, definitions: Snapshot) -> Iterator[tuple[str, TableIdentity]]:
+    """Yield which table each name means now."""
+    for endpoint in config.endpoints:
+        side = definitions.side(endpoint.name)
+        names = [(one.table.ref.database, one.table.ref.table) for one in side.tables] if side is not None else []
+        with open_session(replace(endpoint, snapshot=None), resolve_password(endpoint).reveal() or None) as session:
+            for (database, table), identity in read_identities(session, names).items():
+                yield f"{endpoint.name}/{database}.{table}", identity
+
+
+def _capacity(config: Config, store: ResultStore, now: float, max_age: float) -> Condition:
+    runs, digest = list(keep.earlier(store, CAPACITY, pair_addresses(config))), comparison_digest(config)
+    own = [run for run in runs if run.facts.get(CONFIGURATION) == digest]  # another service may be on these servers
+    last = next(iter(own or runs), None)
     if last is None:
         return standing.capacity(None, None, now, max_age)
     answers = list(keep.answers(store, last.run_id, CAPACITY))
@@ -147,12 +164,15 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
         return None
     chain = carried_from(store, store.load_run(run.run_id))
     layouts: dict[str, str] = {}
+    identities: dict[str, TableIdentity] = {}
     for one in reversed(chain):  # a recheck read some of the tables again
         layouts |= layouts_of(one.plan) or {}
+        for entry in planned_pairs(one).values():
+            identities |= identities_of(entry.get("identities") or {})
     differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
     # A run that was resumed may have read a table long before its end.
     left_out, began = proof_scope(chain).left_out, min(one.started for one in chain)
-    return LastProof(run.run_id, run.verdict, began, differs, layouts, left_out)
+    return LastProof(run.run_id, run.verdict, began, differs, layouts, left_out, identities)
 
 
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,6 +150,36 @@ def test_an_inconclusive_run_refutes_what_it_found_fine(ready: MadeFleet) -> Non
     recorder.finish([result])
     part = views(ready, requires=["proof"])["orders"].state.part(FleetPart.SCHEMA)
     assert part.standing is NOT_KNOWN, part.reasons
+
+
+NIGHT, NEXT = ({"from": f"2026-11-{day}T00:00:00+00:00", "to": f"2026-11-{day + 1}T00:00:00+00:00"} for day in (26, 27))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_refuted"),
+    [
+        ({}, {}, True),
+        (NIGHT, {}, True),
+        (NIGHT, NIGHT, True),
+        (NIGHT, {"from": NIGHT["from"]}, True),
+        (NIGHT, NEXT, False),
+        ({}, NEXT, False),
+        ({}, {"to": NEXT["to"]}, False),
+        ({"parameters": {"tenant": "7"}}, {"parameters": {"tenant": "8"}}, False),
+        ({}, {"file": "other.yaml", "names": ["orders", "stock"]}, False),
+        ({"file": "other.yaml"}, {}, True),
+        ({}, {"names": ["balance", "refunds"]}, True),
+    ],
+)
+def test_rules_are_refuted_by_a_run_that_read_all_of_the_same(
+    ready: MadeFleet, before: dict[str, Any], after: dict[str, Any], is_refuted: bool
+) -> None:
+    """A night that is fine says nothing of the night before, nor one file of rules of another."""
+    ready.rules("orders", Verdict.MISMATCH, **before)
+    ready.rules("orders", **after)
+    part = views(ready)["orders"].state.part(FleetPart.RULES)
+    assert part.standing is (READY if is_refuted else NOT_READY), part.reasons
+    assert is_refuted or "no newer run of all rules read all that run" in part.reasons[1].text
 
 
 def test_nothing_in_a_store_is_not_known(fleet: MadeFleet) -> None:

@@ -152,8 +152,9 @@ def test_the_store_keeps_the_last_of_every_answer(kept: GuardRecorder) -> None:
     info = store.load_run(kept.run_id)
     assert guards_of(info) == ["check"]
     assert info.verdict is Verdict.MISMATCH
-    assert [run.run_id for run in earlier(store, "check")] == [kept.run_id]
-    assert list(earlier(store, "ids")) == []
+    assert [run.run_id for run in earlier(store, "check", {})] == [kept.run_id]
+    assert list(earlier(store, "ids", {})) == []
+    assert list(earlier(store, "check", {"source": "db1:3306"})) == [], "another service may share the store"
 
 
 def test_many_answers_are_paged(kept: GuardRecorder) -> None:

@@ -186,7 +186,7 @@ def test_snapshots_come_back_as_they_were(store: ResultStore) -> None:
     kept = keep(store, plain("source"), plain("target"))
     keep(store, plain("source", column("x")), snapshot=False)
     assert load_snapshot(store, kept).sides == (plain("source"), plain("target"))
-    newest = newest_snapshot(store)
+    newest = newest_snapshot(store, {})
     assert newest is not None
     assert newest.label == kept  # what a guard saw is no baseline
     with pytest.raises(UsageError, match="keeps no definitions"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from migverify.cli.main import run
+from migverify.config import load_config
 from migverify.errors import StoreError
 from migverify.guards.model import AnswerState, GuardAnswer
 from migverify.model import Endpoint, RunInfo, StoredKind, TableResult, Verdict
@@ -19,6 +21,7 @@ from migverify.runbook.model import Person, Policy, Role, Runbook
 from migverify.runbook.readiness import standing
 from migverify.runbook.readiness.standing import DAY, LackingOf, LastProof, LogPlace
 from migverify.runbook.readiness.standing_reads import newest_proof
+from migverify.sql.identity import UNKNOWN_ID, TableIdentity
 from migverify.tables.directions import WatchView
 from migverify.tables.last_status import LastStatus
 from migverify.tables.run_facts import ALL_TABLES, CHOSEN
@@ -238,6 +241,30 @@ def test_a_proof_is_of_the_tables_as_it_read_them(now: dict[str, str], reasons: 
     assert standing.tables(None, now).state == "not asked"
 
 
+def identity(number: str = "7", altered: str = "2026-01-01 00:00:00", **partitions: str) -> TableIdentity:
+    return TableIdentity("BASE TABLE", tuple(sorted({"": number, **partitions}.items())), altered, "c")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state"),
+    [
+        (identity(), identity(), "ok"),
+        (identity(), identity(altered="2026-02-02 00:00:00"), "ok"),  # its definition says what that was
+        (identity(), identity("8"), "unknown"),
+        (identity(p1="1", p2="2"), identity(p2="2", p3="3"), "ok"),
+        (identity(p1="1", p2="2"), identity(p1="1", p2="9"), "unknown"),
+        (identity(UNKNOWN_ID), identity(UNKNOWN_ID, "2026-01-01 00:00:00, read at 2026-01-01 00:00:01"), "ok"),
+        (identity(UNKNOWN_ID), identity(UNKNOWN_ID, "2026-02-02 00:00:00"), "unknown"),
+    ],
+)
+def test_a_table_that_is_another_one_now_is_not_known(before: TableIdentity, after: TableIdentity, state: str) -> None:
+    """The target was emptied, or restored from a copy, after its proof: it is defined as it was."""
+    proof = LastProof("r", Verdict.MATCH, NOW, (), READ, "", {"target/a.t": before})
+    found = standing.tables(proof, READ, {"target/a.t": after})
+    assert found.state == state
+    assert state == "ok" or "target/a.t was emptied, swapped" in found.reasons[0]
+
+
 def test_many_changed_tables_are_counted() -> None:
     read = {f"source/a.t{number:02}": "1" for number in range(20)}
     found = standing.tables(LastProof("r", Verdict.MATCH, NOW, (), read), dict.fromkeys(read, "2"))
@@ -420,6 +447,28 @@ def test_a_difference_that_is_newer_than_the_proof_speaks_against_it(
     found = standing.proof(newest, NOW, 7 * DAY)
     assert found.state == ("missing" if differs else "ok")
     assert not differs or "bad" in found.reasons[0]
+
+
+def test_what_guard_capacity_answered_is_of_these_servers(tmp_path: Path) -> None:
+    """Services share a store: another one's answers are not taken for these, nor do its runs push them out."""
+    from migverify.guards.capacity import NAME
+    from migverify.guards.keep import GuardRecorder, begin
+    from migverify.guards.model import GuardResult
+    from migverify.runbook.readiness.standing_reads import _capacity
+    from migverify_lab.fleet import MadeFleet
+
+    with closing(MadeFleet(tmp_path, store=f"sqlite:///{tmp_path / 'runs.db'}")) as fleet:
+        for name, state in (("orders", FAIL), ("users", PASS)):
+            fleet.add(name)
+            store = fleet.opened(name)
+            recorder = GuardRecorder(store, begin(store, "guard capacity", [NAME], fleet.facts(name)))
+            said = replace(answer("disk", state), guard=NAME, local_time=NOW)
+            recorder.add(GuardResult(NAME, (said,), NOW, 0.1))
+        for _ in range(250):
+            begin(store, "guard ids", ["ids"], fleet.facts("users"))
+        for name, state in (("orders", "missing"), ("users", "ok")):
+            config = load_config(fleet.services[name].config)
+            assert _capacity(config, store, NOW, DAY).state == state, name
 
 
 CONFIG = """\

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from migverify.cli.runbook_room import announced_heads
 from migverify.errors import JournalError, StoreError, UsageError
 from migverify.runbook.events import EventKind
 from migverify.runbook.kinds import RunKind
@@ -210,3 +212,11 @@ def test_a_run_names_its_service_and_fits_a_markers_column() -> None:
     assert book.service == f"{book.id}-pay"
     assert replace(book, values={}).service == book.id
     assert len(new_run_id("s" * 100)) <= 64
+
+
+def test_heads_of_a_pipe_or_a_device_are_refused(tmp_path: Path) -> None:
+    """A device has no end, and a pipe is empty when a watch of readiness reads it again."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/zero"), tmp_path / "pipe", tmp_path):
+        with pytest.raises(UsageError, match="not a regular file"):
+            announced_heads(path)

@@ -119,16 +119,16 @@ def hashed(content: bytes) -> str:
 
 def histories(store: ResultStore) -> dict[str, Any]:
     """What commands find by looking through the runs."""
-    snapshot, probe = newest_snapshot(store), last_probe(store)
+    snapshot, probe = newest_snapshot(store, {}), last_probe(store)
     assert snapshot is not None
     assert probe is not None
     stale = EarlierRuns(store)
     return {
         "last": {kind.words: _last(store, kind) for kind in StoredKind if kind not in LATER},
-        "guards": {name: [one.run_id for one in earlier(store, name)] for name in ("check", "ids", "schema")},
+        "guards": {name: [one.run_id for one in earlier(store, name, {})] for name in ("check", "ids", "schema")},
         "answers": {one.run_id: [encode(one) for one in answers(store, one.run_id, "check")]
-                    for one in earlier(store, "check")},
-        "bodies": {one.run_id: body(store, one.run_id, "check") for one in earlier(store, "check")},
+                    for one in earlier(store, "check", {})},
+        "bodies": {one.run_id: body(store, one.run_id, "check") for one in earlier(store, "check", {})},
         "snapshot": [snapshot.label, encode(snapshot.sides)],
         "stale": {name: [encode(one) for one in stale.stale("source", name, "new")]
                   for name in ("d.t", "shop.accounts", "shop.payments")},

@@ -124,3 +124,8 @@ def test_diff_and_status_of_last_show_the_run_of_the_tables(store: ResultStore) 
     assert run_status(store, "last")["run_id"] == run
     assert [line.split()[0] for line in list_row_diffs(store, "last", None, 10, as_json=False)] == ["app.t"]
     assert named_run(store, "last", StoredKind.RULES).run_id == rule
+    in_part = {"pairs": [{**PAIR, "in part": ["where"]}]}
+    part = store.start_run(
+        "migverify tables verify", "digest", in_part, {"excluded": ["app.u"]}, kind=StoredKind.TABLES
+    )
+    assert run_status(store, part)["tables"] == "0 of 1 finished: 1 of them in part (where), 1 excluded"
