@@ -45,8 +45,8 @@ def read_plans(reading: EvidenceReading) -> PartEvidence:
     more = []
     counts = chosen.run
     if counts.finished is None:  # the one before it that ended takes harm away
-        mine = filter(reading.serves, chosen.others)
-        counts = next((one for one in mine if one.finished is not None and not _partial_plans(one)), counts)
+        serving = filter(reading.serves, chosen.others)
+        counts = next((one for one in serving if one.finished is not None and not _partial_plans(one)), counts)
     for run in _that_asked_more(reading, counts):
         mine = _again_since(reading, run)
         harm = [replace(one, run=run.run_id) for one in _plans(reading, run, mine) if one.kind is HARM]
