@@ -33,6 +33,7 @@ from migverify.tables.quick import (
     unseen_by,
 )
 from migverify.tables.recheck import proof_run, quick_read, run_of_tables, run_to_resume, tables_run
+from migverify.tables.prepare import PreparedTables
 from migverify.tables.run import proved_runs
 from migverify.tables.tasks import PairPlan
 from migverify.tables.verify import Controls, verify_tables
@@ -289,7 +290,7 @@ def test_no_figure_and_no_proof_of_another_command_comes_from_a_quick_answer(tmp
     details = {"plan_digest": "d", "stamps": ["1", "2"], "immutable_in": ""}
     store.add_table_result(run, replace(claim, verdict=Verdict.MATCH, details=details))
     store.finish_run(run, Verdict.MATCH, {"seconds": 1.0})
-    assert proved_runs(store, "h", "") == {}
+    assert proved_runs(store, PreparedTables((), 0, "", {}, "h", (), 0.0, lambda: iter(())), "") == {}
     assert last_verified(store) is None
     assert verifications(store, "local", {"app.t"}) == []
     assert not is_verification(store.load_run(run))
