@@ -22,6 +22,7 @@ from migverify.runbook.actions import commands
 from migverify.store.open import open_store
 from migverify.tables.armed import forward_run
 from migverify.tables.outcome import conclude_counts
+from migverify.tables.prepare import PreparedTables
 from migverify.tables.quick import (
     MOST_RANGES,
     Level,
@@ -33,7 +34,6 @@ from migverify.tables.quick import (
     unseen_by,
 )
 from migverify.tables.recheck import proof_run, quick_read, run_of_tables, run_to_resume, tables_run
-from migverify.tables.prepare import PreparedTables
 from migverify.tables.run import proved_runs
 from migverify.tables.tasks import PairPlan
 from migverify.tables.verify import Controls, verify_tables
