@@ -5,10 +5,12 @@ Nothing here judges, and no server of the migration is asked: all is what stores
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 from migverify.config import Config
@@ -44,6 +46,7 @@ from migverify.watch.ledger import ledger_folder
 
 _NEWER = 20
 """Runs that are looked at for a full proof, or for an answer, before it is said that there is none."""
+_GUARD_COMMAND = re.compile(r"\bguard ([a-z]+)\b")
 _STATES = {
     AnswerState.PASS: Verdict.MATCH,
     AnswerState.WARN: Verdict.MATCH,
@@ -324,10 +327,17 @@ def read_schema(reading: RunsReading) -> AnswersEvidence | None:
 
 def _asked(reading: RunsReading, guard: str) -> Iterator[RunInfo]:
     """Yield the runs that asked a guard of the service, the newest first."""
-    for run in list(reading.runs.answers(StoredKind.GUARDS))[: 3 * _NEWER]:
+    runs = (run for run in reading.runs.answers(StoredKind.GUARDS) if _may_ask(run, guard))
+    for run in islice(runs, 3 * _NEWER):
         whole = reading.store.load_run(run.run_id)
         if guard in keep.guards_of(whole) and not whole.plan.get("snapshot"):
             yield whole
+
+
+def _may_ask(run: RunInfo, guard: str) -> bool:
+    """Whether a run may have asked a guard, by its command: those of others are many, and their plans are not read."""
+    named = _GUARD_COMMAND.search(run.command)
+    return named is None or named[1] == guard
 
 
 def _guard(reading: RunsReading, guard: str) -> _GuardRun | None:

@@ -14,6 +14,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import groupby
 from typing import Any
 
@@ -27,7 +28,7 @@ from migverify.recon.fit import refuse_unfit
 from migverify.recon.model import ParameterValue, RuleFinding, RuleResult, Window
 from migverify.recon.relation import RuleEngine
 from migverify.recon.rule import Rule, RuleSet
-from migverify.recon.steps import EvaluationPeriod, RuleStep, plan_body, rests, steps_of, widened
+from migverify.recon.steps import EvaluationPeriod, RuleStep, is_of_servers, plan_body, rests, steps_of, widened
 from migverify.recon.verdict import rule_result
 from migverify.store.results import ResultStore, named_run
 
@@ -93,7 +94,7 @@ def run_rules(
         for rule in rules.rules:
             mine = [step for step in steps if step.rule.name == rule.name]
             known = known_windows(store, run_id, rule.name)
-            proved = {} if request.full else proved_windows(store, run_id, rules, rule)
+            proved = {} if request.full else proved_windows(store, run_id, rule)
             for step in mine:
                 name = window_text(step.window)
                 on_progress(RulesProgress(done, len(steps), rule.name, name, 0))
@@ -119,7 +120,10 @@ def begin(rules: RuleSet, tools: RuleTools, store: ResultStore, request: RulesRe
     plan = plan_body(rules, request.span, request.values)
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     if request.resume is not None:
-        info = named_run(store, request.resume, StoredKind.RULES, digest, suits=lambda one: "windows at" in one.facts)
+        info = named_run(
+            store, request.resume, StoredKind.RULES, digest, suits=lambda one: "windows at" in one.facts,
+            is_own=lambda one: is_of_servers(one, request.facts),
+        )  # fmt: skip
         if info.plan_hash != digest:
             raise PlanError(
                 f"run {info.run_id} had other rules, windows or parameters",
@@ -185,13 +189,25 @@ def sum_up(rule: Rule, rules: RuleSet, store: ResultStore, run_id: str, planned:
     return result
 
 
-def proved_windows(store: ResultStore, run_id: str, rules: RuleSet, rule: Rule) -> dict[str, RuleResult]:
-    """Return windows that matched in an earlier run of the same rules, by name, where the rule has immutable ones."""
+def proved_windows(store: ResultStore, run_id: str, rule: Rule) -> dict[str, RuleResult]:
+    """Return windows that matched in an earlier run of the same rules, by name, where the rule has immutable ones.
+
+    That run had the same values of parameters, and read the same servers: those of other services share the store.
+    """
     found: dict[str, RuleResult] = {}
     if rule.window is None or rule.window.immutable is None:
         return found
+    own = store.load_run(run_id)
+
+    @cache
+    def asks_the_same(name: str) -> bool:
+        try:
+            return _asks_the_same(store.load_run(name), own)
+        except UsageError:
+            return False  # the run that read a window is not in the store any more
+
     for info in store.runs():
-        if info.run_id == run_id or store.load_run(info.run_id).plan.get("digest") != rules.digest:
+        if info.run_id == run_id or not asks_the_same(info.run_id):
             continue
         for body in store.windows(info.run_id, rule.name):
             name = str(body["window"])
@@ -200,8 +216,16 @@ def proved_windows(store: ResultStore, run_id: str, rules: RuleSet, rule: Rule) 
             result = result_of(body)
             before = next((text for text in result.reasons if text.startswith(IMMUTABLE)), None)
             note = before or f"{IMMUTABLE} {info.run_id}"
+            if not asks_the_same(note.removeprefix(IMMUTABLE).strip()):
+                continue  # earlier releases took windows over from any run of the rules
             found[name] = replace(result, reasons=(note,), seconds=0.0)
     return found
+
+
+def _asks_the_same(run: RunInfo, own: RunInfo) -> bool:
+    """Whether a run has the same rules, values of parameters and servers."""
+    is_same = all(run.plan.get(name) == own.plan.get(name) for name in ("digest", "parameters"))
+    return is_same and is_of_servers(run, own.facts)
 
 
 # --- one window in the store ------------------------------------------------------------------------------

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from migverify.errors import UsageError
+from migverify.model import RunInfo
 from migverify.recon.model import ParameterValue, QueryPart, TablePart, Window
 from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.windows import EPOCH, around, is_immutable, moment_of, reach, window_at, windows_from
+from migverify.tables.run_facts import endpoint_addresses
 
 MOST_WINDOWS = 100_000
 
@@ -130,3 +133,12 @@ def plan_body(rules: RuleSet, span: EvaluationPeriod, values: Mapping[str, Param
             {"id": rule.name, "source": rule.source, "target": rule.datasets[-1]} for rule in rules.rules
         ],
     }  # fmt: skip
+
+
+def is_of_servers(run: RunInfo, facts: Mapping[str, Any]) -> bool:
+    """Whether a run of rules read the servers that the facts of another one name; ``--rule`` may leave out some.
+
+    Services, and staging and production, have the same rules and share a store.
+    """
+    then, now = endpoint_addresses(run), endpoint_addresses(replace(run, facts=dict(facts)))
+    return (bool(then) or not now) and all(then[name] == now[name] for name in then.keys() & now.keys())

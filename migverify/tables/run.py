@@ -148,7 +148,7 @@ def _planned(
     if quick is not None:
         yield from prepared.parts(quick)
         return
-    known = {} if request.full else proved_runs(store, prepared.digest, "" if run is None else run.run_id)
+    known = {} if request.full else proved_runs(store, prepared, "" if run is None else run.run_id)
     yield from (narrowed(pair, known.get(pair.id)) for pair in prepared.pairs())
 
 
@@ -355,13 +355,16 @@ Proof = tuple[str, str, tuple[str, ...]]
 """(run id, digest of the plan that run walked, stamps of the tables that it read)."""
 
 
-def proved_runs(store: ResultStore, digest: str, current: str) -> dict[str, Proof]:
-    """Return, per pair, the newest run of this configuration that read the whole table and found it equal."""
+def proved_runs(store: ResultStore, prepared: PreparedTables, current: str) -> dict[str, Proof]:
+    """Return, per pair, the newest run of this configuration that read the whole table and found it equal.
+
+    Other servers with the same settings may share the store, and have tables of the same ids.
+    """
     found: dict[str, Proof] = {}
     for info in store.runs(RUNS_SEARCHED):
-        if info.plan_hash != digest or info.run_id == current or info.finished is None:
+        if info.plan_hash != prepared.digest or info.run_id == current or info.finished is None:
             continue
-        if info.kind is StoredKind.QUICK:
+        if info.kind is StoredKind.QUICK or not prepared.owns(info):
             continue
         for result in store.table_results(info.run_id):
             walked = result.details.get("plan_digest")

@@ -139,6 +139,16 @@ def test_a_run_without_an_answer_hides_no_harm_before_it(
     assert views(ready)["orders"].state.standing is READY
 
 
+def test_many_runs_of_other_guards_hide_no_harm(ready: MadeFleet) -> None:
+    """A guard that is asked every ten minutes pushes out nothing of another one."""
+    ready.ids("orders", 3.0, AnswerState.FAIL)
+    for _ in range(100):
+        begin(ready.opened("orders"), "migverify guard settings", ["check"], ready.facts("orders"))
+    found = views(ready, requires=["proof"])["orders"].state
+    assert found.part(FleetPart.IDS).standing is NOT_READY
+    assert found.standing is NOT_READY
+
+
 def test_an_inconclusive_run_refutes_what_it_found_fine(ready: MadeFleet) -> None:
     ready.schema("orders", state=AnswerState.FAIL)
     store, answer = ready.opened("orders"), GuardAnswer(SCHEMA, "alike", "target/orders.t0", AnswerState.PASS,

@@ -188,6 +188,43 @@ def test_immutable_windows_that_matched_are_not_read_again() -> None:
     assert engine.left == 96
 
 
+@pytest.mark.parametrize(
+    ("values", "address", "read"),
+    [({"tenant": 7}, "db1:3306", 0), ({"tenant": 8}, "db1:3306", 4), ({"tenant": 7}, "staging:3306", 4)],
+)
+def test_immutable_windows_of_other_parameters_or_servers_are_read(values: Any, address: str, read: int) -> None:
+    """They were MATCH of another tenant, or of staging, whatever this one has."""
+    rules = windowed_set(changed(WINDOWED, window=WindowRule(every=3600.0, immutable=3600.0)))
+    clock, store = Clock(), FakeStore()
+
+    def asked(at: str, given: Any) -> RulesRequest:
+        return RulesRequest("recon run", DAY, given, facts={"endpoints": {"source": {"address": at}}})
+
+    run_rules(rules, tools(FakeEngine(clock, EQUAL), clock), store, asked("DB1:3306", {"tenant": 7}))
+    engine = Interrupting(clock, UNLIKE, 100)
+    verdict = run_rules(rules, tools(engine, clock), store, asked(address, values))[1]
+    assert verdict is (Verdict.MISMATCH if read else Verdict.MATCH)
+    assert (100 - engine.left > 0) is bool(read)
+
+
+def test_the_last_run_to_resume_is_of_these_servers() -> None:
+    """Staging has the same rules and shares the store: its windows would be those of production."""
+    clock, store = Clock(), FakeStore()
+
+    def run_at(address: str, resume: str | None = None, reads: int = 100) -> str:
+        facts = {"endpoints": {"source": {"address": address}}}
+        request = RulesRequest("recon run", DAY, resume=resume, facts=facts)
+        return run_rules(windowed_set(), tools(Interrupting(clock, EQUAL, reads), clock), store, request)[0]
+
+    with pytest.raises(KeyboardInterrupt):
+        run_at("db1:3306", reads=1)
+    with pytest.raises(KeyboardInterrupt):
+        run_at("staging:3306", reads=1)
+    with pytest.raises(UsageError, match="no run of rules yet that `last` could mean"):
+        run_at("db2:3306", "last")
+    assert run_at("db1:3306", "last") == "run-000001"
+
+
 def test_windows_that_did_not_match_are_read_again() -> None:
     rules = windowed_set(changed(WINDOWED, window=WindowRule(every=3600.0, immutable=3600.0)))
     clock, store = Clock(), FakeStore()

@@ -22,6 +22,7 @@ from migverify.runbook.actions import commands
 from migverify.store.open import open_store
 from migverify.tables.armed import forward_run
 from migverify.tables.outcome import conclude_counts
+from migverify.tables.prepare import PreparedTables
 from migverify.tables.quick import (
     MOST_RANGES,
     Level,
@@ -289,7 +290,7 @@ def test_no_figure_and_no_proof_of_another_command_comes_from_a_quick_answer(tmp
     details = {"plan_digest": "d", "stamps": ["1", "2"], "immutable_in": ""}
     store.add_table_result(run, replace(claim, verdict=Verdict.MATCH, details=details))
     store.finish_run(run, Verdict.MATCH, {"seconds": 1.0})
-    assert proved_runs(store, "h", "") == {}
+    assert proved_runs(store, PreparedTables((), 0, "", {}, "h", (), 0.0, lambda: iter(())), "") == {}
     assert last_verified(store) is None
     assert verifications(store, "local", {"app.t"}) == []
     assert not is_verification(store.load_run(run))

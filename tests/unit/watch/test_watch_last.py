@@ -10,11 +10,13 @@ import pytest
 
 from migverify.cli.diff_view import list_row_diffs, run_status
 from migverify.errors import NoRunError, UsageError
-from migverify.model import DiffKind, LiveState, RowDiff, StoredKind
+from migverify.model import DiffKind, LiveState, RowDiff, StoredKind, Verdict
 from migverify.store.open import open_store
 from migverify.store.results import ResultStore, named_run
 from migverify.tables.prepare import PreparedTables
 from migverify.tables.recheck import proof_run, run_to_resume, tables_run
+from migverify.tables.run import proved_runs
+from tests.report_runs import result
 
 TABLES: dict[str, object] = {"pairs": []}
 PAIR = {"id": "app.t", "source": "app.t", "target": "app.t"}
@@ -87,6 +89,17 @@ def test_last_is_never_a_run_of_another_service_that_shares_the_store(
     _verified(store, other)
     assert _last(store, mine) == own
     assert run_to_resume(store, "last", mine.digest, mine.owns).run_id == own
+
+
+def test_rows_are_immutable_by_a_proof_of_these_servers_alone(store: ResultStore) -> None:
+    """Two environments that were made by one script have tables of the same ids."""
+    staging = _service("digest", "orders.t", "staging")
+    proof = _verified(store, staging)
+    details = {"plan_digest": "d", "stamps": ["7/1", "9/1"]}
+    store.add_table_result(proof, result("orders.t", details=details))
+    store.finish_run(proof, Verdict.MATCH, {})
+    assert proved_runs(store, staging, "") == {"orders.t": (proof, "d", ("7/1", "9/1"))}
+    assert proved_runs(store, _service("digest", "orders.t", "db1"), "") == {}
 
 
 def test_last_is_the_run_of_a_server_under_another_address_and_of_a_configuration_that_changed(
