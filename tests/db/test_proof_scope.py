@@ -108,6 +108,10 @@ def test_a_condition_is_in_every_report_and_wherever_match_is_said(
         "Every required part is proved; the proof is of 4 tables, 2 of them in part (only the key, where)."
     )
     assert proof.endswith("0.0 days old; 4 tables, 2 of them in part (only the key, where)")
+    capsys.readouterr()
+    assert run(["tables", "watch", "--since", "last", "--until-drained", "--json", "--config", str(config)]) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (last["verdict"], last["left_out"]) == ("MATCH", "4 tables, 2 of them in part (only the key, where)")
 
 
 def test_excluded_tables_are_named_and_an_excluded_name_that_is_nowhere_is_refused(
