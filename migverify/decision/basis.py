@@ -51,7 +51,7 @@ def read_basis(
 
     def identified(session: Session) -> None:
         opened(session)
-        if who := server_identity(session):
+        if who := server_text(session):
             identities[session.endpoint.name] = who
 
     sides = read_snapshot(scope, identified).sides
@@ -64,7 +64,7 @@ def read_basis(
     )  # fmt: skip
 
 
-def server_identity(session: Session) -> str:
+def server_text(session: Session) -> str:
     """Return which server answers, empty where it does not tell.
 
     The cluster id of an embedded TiDB is always 1, so that the time at which the cluster's own tables were made is

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from migverify.cli.main import run as run_command
 from migverify.db.session import open_session
 from migverify.decision import read_replays
-from migverify.decision.basis import server_identity
+from migverify.decision.basis import server_text
 from migverify.decision.joins import JoinedEvidence
 from migverify.model import Endpoint
 from migverify.runbook.actions.action import Context, ask
@@ -191,7 +191,7 @@ def test_a_server_says_which_it_is_to_an_account_that_reads_one_table_of_the_sys
         for side, name in (("source", "root"), ("target", "root"), ("account", user)):
             server = databases.pair.source if side == "source" else databases.pair.target
             with open_session(Endpoint(side, server.host, server.port, name), None) as session:
-                found[side] = server_identity(session)
+                found[side] = server_text(session)
     finally:
         databases.target(f"DROP USER '{user}'@'%'")
     assert found["source"]
