@@ -53,6 +53,11 @@ class TableIdentity:
         """Whether it was altered so recently that the next change may not show in it."""
         return "," in self.altered
 
+    @property
+    def changed_at(self) -> str:
+        """The time of the last change of the definition, as the server says it."""
+        return self.altered.partition(",")[0]
+
     def is_replaced_by(self, later: TableIdentity) -> bool:
         """Whether a later reading of the same name is of another table: emptied, restored, swapped or rebuilt.
 
@@ -60,7 +65,7 @@ class TableIdentity:
         """
         ours, theirs = dict(self.ids), dict(later.ids)
         if UNKNOWN_ID in (*ours.values(), *theirs.values()):
-            return self.altered.partition(",")[0] != later.altered.partition(",")[0]
+            return self.changed_at != later.changed_at
         both = ours.keys() & theirs.keys()
         return any(ours[name] != theirs[name] for name in both) if both else bool(ours and theirs)
 

@@ -6,7 +6,7 @@ only where something was read that says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from migverify.guards.model import AnswerState, GuardAnswer
@@ -294,10 +294,8 @@ def tables(
     others = sorted(name for name in read.keys() & now.keys() if read[name] != now[name])
     changed += [f"{name} is defined otherwise than {about} read it" for name in others]
     changed += [f"{name} is new since {about}" for name in new]
-    then = newest.identities
-    others = sorted(
-        name for name, identity in (identities or {}).items() if name in then and then[name].is_replaced_by(identity)
-    )
+    as_before = {name: one for name, one in (identities or {}).items() if read.get(name) == now.get(name)}
+    others = sorted(_replaced(newest.identities, as_before))
     replaced = [
         f"{name} was emptied, swapped, restored or rebuilt since {about}: its rows are not known" for name in others
     ]
@@ -305,6 +303,18 @@ def tables(
         if len(some) > _FEW:
             some[_FEW:] = [f"{len(some) - _FEW:,} more are"]
     return _condition("tables", changed, replaced, f"{len(read):,} definitions as {about} read them", do)
+
+
+def _replaced(then: Mapping[str, TableIdentity], now: Mapping[str, TableIdentity]) -> Iterator[str]:
+    """Yield the names that mean another table.
+
+    A server that was made anew by the same script has the same ids: there every table is younger.
+    """
+    both = then.keys() & now.keys()
+    kept = {name.partition("/")[0] for name in both if then[name].changed_at == now[name].changed_at}
+    for name in both:
+        if name.partition("/")[0] not in kept or then[name].is_replaced_by(now[name]):
+            yield name
 
 
 def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:

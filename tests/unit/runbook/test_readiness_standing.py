@@ -259,10 +259,18 @@ def identity(number: str = "7", altered: str = "2026-01-01 00:00:00", **partitio
 )
 def test_a_table_that_is_another_one_now_is_not_known(before: TableIdentity, after: TableIdentity, state: str) -> None:
     """The target was emptied, or restored from a copy, after its proof: it is defined as it was."""
-    proof = LastProof("r", Verdict.MATCH, NOW, (), READ, "", {"target/a.t": before})
-    found = standing.tables(proof, READ, {"target/a.t": after})
+    proof = LastProof("r", Verdict.MATCH, NOW, (), READ, "", {"target/a.t": before, "target/a.u": identity()})
+    found = standing.tables(proof, READ, {"target/a.t": after, "target/a.u": identity()})
     assert found.state == state
     assert state == "ok" or "target/a.t was emptied, swapped" in found.reasons[0]
+
+
+def test_a_target_that_was_made_anew_by_the_same_script_is_not_known() -> None:
+    """Its tables have the ids that they had, and are all younger."""
+    then = {f"{side}/a.{name}": identity(name) for side in ("source", "target") for name in "tu"}
+    now = then | {f"target/a.{name}": identity(name, "2026-02-02 00:00:00") for name in "tu"}
+    found = standing.tables(LastProof("r", Verdict.MATCH, NOW, (), READ, "", then), READ, now)
+    assert [one.partition(" was")[0] for one in found.reasons] == ["target/a.t", "target/a.u"]
 
 
 def test_many_changed_tables_are_counted() -> None:
