@@ -11,17 +11,23 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 @pytest.fixture
 def no_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No variable of the machine that tests, and the level of the SDK's messages as it was."""
+    """No variable of the machine that tests; at the end no thread that sends, and the level of messages as it was."""
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
     logger = logging.getLogger("opentelemetry")
     level = logger.level
     yield
+    for closing in [thread for thread in threading.enumerate() if thread.name == "telemetry"]:
+        # Nobody waits for it elsewhere: it would try again and log beside the tests that follow.
+        closing.join(PATIENCE)
+        assert not closing.is_alive()
     logger.setLevel(level)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from migverify.errors import LabError
+from migverify.signals import SignalEvent
 from migverify_lab.ledger import ACKED, REFUSED, TRIED, UNKNOWN, LedgerWriter
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Load:
     clients: Sequence[LoadClient]
     ledger: Path
     rate: float
-    stopped: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=SignalEvent)
 
     def run(self) -> None:
         """Write until ``stopped``; the try under way comes to its end.

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from migverify.errors import LabError
+from migverify.signals import SignalEvent
 from migverify.sql.quoting import quote_name
 from migverify_lab.servers import LabServer
 from migverify_lab.session import connect
@@ -137,7 +138,7 @@ class Workload:
     on_progress: Callable[[WorkloadResult], None] = lambda _: None
     open_connection: Callable[[LabServer], AbstractContextManager[WritingConnection]] = connect
     result: WorkloadResult = field(default_factory=WorkloadResult)
-    _stop: threading.Event = field(default_factory=threading.Event)
+    _stop: SignalEvent = field(default_factory=SignalEvent)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _failure: BaseException | None = None
 

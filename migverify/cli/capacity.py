@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +17,7 @@ from migverify.cli.guards import (
     WatchOption,
     run_guards,
 )
-from migverify.cli.watching import MetricsAddressOption
+from migverify.cli.watching import MetricsAddressOption, period_seconds
 from migverify.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,14 +33,15 @@ EPILOG = examples(
     "migverify guard capacity --window 6h --replay-time 1h --target-free 800G",
     "migverify guard capacity --watch --every 3600 --metrics-port 9106",
 )
-_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)?")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
 
 
 def capacity(
     config: ConfigOption = DEFAULT_CONFIG,
     window: Annotated[
-        str | None, typer.Option(metavar="TIME", help="All the work has to fit in this: 4h, 90m. Without: only shown.")
+        float | None,
+        typer.Option(
+            metavar="TIME", parser=period_seconds, help="All the work has to fit in this: 4h, 90m. Without: only shown."
+        ),
     ] = None,
     engine: Annotated[
         str | None,
@@ -54,7 +54,10 @@ def capacity(
     ] = 5.0,
     replay: Annotated[bool, typer.Option("--replay", help="A replay is part of the work.")] = False,
     replay_time: Annotated[
-        str | None, typer.Option(metavar="TIME", help="The replay takes so long; default: as the last one did.")
+        float | None,
+        typer.Option(
+            metavar="TIME", parser=period_seconds, help="The replay takes so long; default: as the last one did."
+        ),
     ] = None,
     target_free: Annotated[
         str | None, typer.Option(metavar="BYTES", help="Free room on the target: 500G; default: what TiKV tells.")
@@ -87,8 +90,8 @@ def capacity(
     loaded = load_config(config)
     engine = engine or ("spark" if is_spark_chosen(None, loaded.spark.master) else "local")
     wanted = Requirements(
-        _seconds("--window", window), engine, slots_of(loaded), _seconds("--replay-time", replay_time),
-        replay or replay_time is not None, free, replicas, days, loaded.workload.connections or slots_of(loaded),
+        window, engine, slots_of(loaded), replay_time, replay or replay_time is not None, free, replicas, days,
+        loaded.workload.connections or slots_of(loaded),
     )  # fmt: skip
     opened = open_run_store(store, config)
     guard = make_guard(loaded, opened, wanted, sample=sample)
@@ -125,12 +128,3 @@ def _history(store: ResultStore, scope: Scope) -> dict[str, list[SizePoint]]:
             point = SizePoint(answer.server_time, answer.numbers["rows_estimated"], answer.numbers["bytes"])
             found.setdefault(answer.subject, []).insert(0, point)
     return found
-
-
-def _seconds(option: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    found = _TIME.fullmatch(text.strip())
-    if found is None or float(found[1]) == 0:
-        raise UsageError(f"{option} {text}: this is no time", hint="Say 4h, 90m or 3600s.")
-    return float(found[1]) * _SECONDS[found[2]]

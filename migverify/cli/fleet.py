@@ -162,24 +162,23 @@ def verify(
     A proof that is younger than proof_max_age is named and not made again; what was cut off is resumed. Exit 0: every
     service is MATCH, 1: one is MISMATCH, 3: one is not proved, or with --plan cannot be, 130: stopped by Ctrl-C.
     """
-    import threading
-
     from migverify.cli.fleet_view import ended_line, plan_lines, summary_lines, verify_document, verify_steps
     from migverify.cli.watching import stop_on_signals
+    from migverify.fleet.budget import server_names
     from migverify.fleet.load import load_fleet
     from migverify.fleet.read import read_fleet
     from migverify.fleet.verify import FleetVerifier, verify_lock
     from migverify.fleet.verify_plan import VerifyAction, never_begins, plan_verifications
     from migverify.model import judged_document
 
-    loaded, stopped = load_fleet(fleet), threading.Event()
+    loaded = load_fleet(fleet)
     is_chosen = chosen(loaded, service, wave)
     closes = _closes(loaded, now=now or plan)
-    with stop_on_signals(stopped):
+    with stop_on_signals() as stopped:
         if plan:
             views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
             _warn(loaded, views)
-            tasks = plan_verifications(loaded, views)
+            tasks = plan_verifications(loaded, views, server_names)
             typer.echo("\n".join(plan_lines(loaded, tasks)))
             is_possible = all(task.action is not VerifyAction.NONE and not never_begins(loaded, task) for task in tasks)
             raise typer.Exit(int(ExitCode.MATCH if is_possible else ExitCode.INCONCLUSIVE))
@@ -187,7 +186,7 @@ def verify(
             # Read under the lock: another one may have proved something meanwhile.
             views = read_fleet(loaded, wanted=is_chosen or (lambda _: True))
             _warn(loaded, views)
-            tasks = plan_verifications(loaded, views)
+            tasks = plan_verifications(loaded, views, server_names)
             verifier = FleetVerifier(
                 loaded, closes, stopped.is_set, lambda task: say(f"{task.service.name}: {task.action}, {task.why}"),
                 lambda ended: None if as_json else typer.echo(ended_line(ended)),
@@ -204,12 +203,10 @@ def verify(
 
 def _warn(fleet: Fleet, views: Sequence[ServiceView]) -> None:
     """Say what of the file is probably not meant, such as a limit of connections for a server that no service has."""
-    from migverify.fleet.verify_plan import unknown_servers
+    from migverify.fleet.read import fleet_warnings
 
-    for words in fleet.warnings:
+    for words in fleet_warnings(fleet, views):
         say(f"warning: {fleet.path}: {words}")
-    for server in unknown_servers(fleet, views):
-        say(f"warning: {fleet.path}: limits.connections names {server}, and no service has this server")
 
 
 def _closes(fleet: Fleet, *, now: bool) -> float | None:

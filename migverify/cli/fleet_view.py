@@ -65,7 +65,7 @@ def verify_steps(fleet: Fleet, found: FleetVerification) -> Iterator[NextStep]:
             yield NextStep(f"migverify check{options}", f"{one.service}: whether its servers can be asked")
     if open_:
         yield NextStep(f"migverify fleet verify --fleet {shlex.quote(str(fleet.path))}",
-                       "goes on with what is not proved, when what is named is mended")  # fmt: skip
+                       "goes on with what is not proved, when what is named is fixed")  # fmt: skip
 
 
 def verify_document(fleet: Fleet, found: FleetVerification) -> VerifyDocument:

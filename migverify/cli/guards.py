@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -117,8 +116,6 @@ def _watched(guards: Sequence[StandingGuard], kept: GuardRecorder, asking: Guard
     from migverify.guards.text import change_line, guard_metrics, guard_steps, status_as_json
     from migverify.guards.watch import GuardsWatch
 
-    stopped = threading.Event()
-
     def tell(status: GuardsStatus) -> None:
         for result in status.results:
             kept.add(result)
@@ -134,7 +131,7 @@ def _watched(guards: Sequence[StandingGuard], kept: GuardRecorder, asking: Guard
         sys.stdout.flush()
 
     say(f"watch {kept.run_id} (every {asking.every:g} s; stop it with Ctrl-C)")
-    with stop_on_signals(stopped):
+    with stop_on_signals() as stopped:
         status = GuardsWatch(guards, asking.every, tell).run(stopped.is_set, stopped.wait)
         verdict = kept.finish(status.results, {"turns": status.turn})
     say(f"{verdict}: {status.turn} askings")

@@ -125,11 +125,11 @@ def diff(scope: ToolScope, given: DiffArguments) -> dict[str, Any]:
     """Return a page of the confirmed differences of a run."""
     from migverify.cli.diff_view import chosen_pairs, differences
     from migverify.config import load_config
-    from migverify.tables.recheck import tables_run
+    from migverify.tables.recheck import run_of_tables
 
-    shows_values, end = load_config(scope.config).report.values, given.offset + given.limit + 1
+    config, end = load_config(scope.config), given.offset + given.limit + 1
     with _opened(scope) as store:
-        info = tables_run(store, given.run)
+        info = run_of_tables(store, given.run, config)
         pairs = chosen_pairs(info, [given.table] if given.table else None, "table")
         results = {result.pair: result for result in store.table_results(info.run_id)}
         every = (one for pair in pairs for one in differences(store, info.run_id, pair, results.get(pair), end))
@@ -138,7 +138,7 @@ def diff(scope: ToolScope, given: DiffArguments) -> dict[str, Any]:
     page = _page(given, len(rows), None if more else given.offset + len(rows))
     return {
         "run_id": info.run_id,
-        "rows": [(one if shows_values else _masked(one)).as_dict() for one in rows],
+        "rows": [(one if config.report.values else _masked(one)).as_dict() for one in rows],
         "page": page,
     }
 

@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -123,13 +122,12 @@ def readiness_watch(
         alone = ReadinessStatus(1, asked.evaluate(), (), 0, 0)
         _print(alone, asked if as_json else None)
         raise typer.Exit(int(_exit_code(alone, stopped=False)))
-    stopped = threading.Event()
     with ExitStack() as stack:
         publish = stack.enter_context(metrics_page(metrics_port, metrics_file))
         kept = stack.enter_context(open_log(log if log is not None else _log_file(room, book)))
         if is_read:
             kept.note_watched(book)
-        stack.enter_context(stop_on_signals(stopped))
+        stopped = stack.enter_context(stop_on_signals())
 
         def show(status: ReadinessStatus) -> None:
             from migverify.runbook.readiness.metrics import readiness_metrics
@@ -383,7 +381,7 @@ class _Questions:
         past = past_runs(self.room, wanted_runbooks(book), cases=required, heads=announced_heads(self.heads))
         known = self.config if self.config.exists() else None
         if known is None and self.has_config:
-            # Without it a decision that was asked for would not be asked for any more.
+            # Without it a decision that was required would not be required any more.
             raise ConfigError(f"{self.config} is gone", hint="Put the configuration back.")
         fingerprint = definitions.fingerprint() if known is not None else ""
         found = readiness(book, past, time.time(), fingerprint, priorities, floor_of(known), decision_of(known))

@@ -37,6 +37,7 @@ from migverify.cli.runbook_room import (
     who_acts,
 )
 from migverify.errors import FencedError, UsageError
+from migverify.signals import ENDING, SignalEvent, handled, say_at_once
 
 if TYPE_CHECKING:
     from migverify.runbook.actions.action import Registry
@@ -235,8 +236,8 @@ def _driven(executor: Executor, place: _RunLocation) -> tuple[RunStatus, bool]:
         f" ({place.room.name}), runbook {status.runbook.sha[:12]}"
     )
     follower = Follower(place.room.open(status.run), typer.echo, suffix)
-    stop = executor.stop if isinstance(executor, PilotedExecutor) else threading.Event()
-    interrupted = threading.Event()
+    stop = executor.stop if isinstance(executor, PilotedExecutor) else SignalEvent()
+    interrupted = SignalEvent()
     follower.begin()
     try:
         with _stop_on_signals(stop, interrupted, executor):
@@ -253,12 +254,8 @@ def _driven(executor: Executor, place: _RunLocation) -> tuple[RunStatus, bool]:
 @contextmanager
 def _stop_on_signals(stop: threading.Event, interrupted: threading.Event, executor: Executor) -> Iterator[None]:
     """Let the first Ctrl-C, TERM or hang-up give the run free in order; a second one leaves at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # a program that drives a run from another thread has signals of its own
-        return
 
-    def handle(number: int, frame: object) -> None:
-        del frame
+    def handle(number: int) -> None:
         if interrupted.is_set():
             raise KeyboardInterrupt
         interrupted.set()
@@ -266,19 +263,16 @@ def _stop_on_signals(stop: threading.Event, interrupted: threading.Event, execut
         busy = ", ".join(sorted(executor.status.busy))
         waits = f"when {busy} is over" if busy and len(executor.bench) else "now"
         if number != signal.SIGHUP:  # after a hang-up nobody reads it, and the terminal takes no more
-            say(f"stopping: the run is given free {waits} (Ctrl-C again leaves at once, with effects in doubt)")
+            say_at_once(f"stopping: the run is given free {waits} (Ctrl-C again leaves at once, with effects in doubt)")
 
     # Under nohup a hang-up is ignored, and stays so.
     hang_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM, *hang_up)}
-    try:
-        yield
-    except KeyboardInterrupt:
-        _left_at_once(executor)
-        raise
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+    with handled((*ENDING, *hang_up), handle):
+        try:
+            yield
+        except KeyboardInterrupt:
+            _left_at_once(executor)
+            raise
 
 
 def _left_at_once(executor: Executor) -> None:

@@ -155,21 +155,21 @@ def _others(stem: str, names: Iterable[str], members: Collection[str]) -> list[s
 def _home(
     database: str, tables: Sequence[str], target: dict[str, frozenset[str]], taken: Collection[str]
 ) -> str | None:
-    """Name the target database that holds the tables of a source database, None when there is none."""
+    """Name the one target database that holds the tables of a source database, None when there are none or several."""
     if database in target:
         return database
     folded = [name for name in target if name.lower() == database.lower() and name not in taken]
     if folded:
-        return folded[0]
+        return folded[0] if len(folded) == 1 else None
     owned = {name.lower() for name in taken}  # a target that folds names has the source's `Shop` as `shop`
     wanted = {_stem(table, ()) for table in tables} | set(tables)
-    best, best_share = None, 0.0
+    shares: dict[str, float] = {}
     for name, held in target.items():
-        found = sum(table in held or _stem(table, held) in held for table in tables)
-        share = found / len(tables) if tables else 0.0
-        if name.lower() not in owned and wanted & held and share > best_share:
-            best, best_share = name, share
-    return best if best_share >= _ENOUGH else None
+        if name.lower() not in owned and wanted & held:
+            shares[name] = sum(table in held or _stem(table, held) in held for table in tables) / len(tables)
+    best = max(shares.values(), default=0.0)
+    found = [name for name, share in shares.items() if share == best >= _ENOUGH]
+    return found[0] if len(found) == 1 else None
 
 
 def _stem(table: str, held: Collection[str]) -> str:

@@ -195,13 +195,16 @@ def diff(
 ) -> None:
     """List what differs in a run: tables and columns that a side lacks, then rows by key, kind and columns.
 
-    The exit code is 0 whatever it lists: the verdict is that of the run (`tables verify`, `report`). A run without a
+    The exit code is 0 for any list: the verdict is that of the run (`tables verify`, `report`). A run without a
     confirmed difference says so on standard error.
     """
     from migverify.cli.diff_view import list_row_diffs, nothing_to_list
     from migverify.cli.report import open_run_store
+    from migverify.config import load_config
+    from migverify.tables.recheck import run_of_tables
 
     with closing(open_run_store(store, config)) as opened:
+        run = run_of_tables(opened, run, load_config(config) if config.exists() else None).run_id
         is_empty = True
         for text in list_row_diffs(opened, run, tables, limit, as_json=as_json):
             typer.echo(visible(text, lines=False))
@@ -234,7 +237,7 @@ def _say_run(store: ResultStore, run_id: str, *, quiet: bool) -> None:
 
     if not quiet:
         say(f"run {run_id} (stop it with Ctrl-C; go on with --resume {run_id})")
-    # No progress, so `--quiet` keeps it: the run takes much longer than the one that was asked for.
+    # No progress, so `--quiet` keeps it: the run takes much longer than the one that was requested.
     for pair, why in (store.load_run(run_id).facts.get(READ_WHOLE) or {}).items():
         say(visible(f"{pair}: {why}: it is read whole", lines=False))
 

@@ -84,7 +84,7 @@ def loss(
         closing(LostKeys()) as lost,
     ):
         ledgers = ledger_folder(loaded)
-        watch = reverse_run(opened, run, prepared.digest, ledgers)
+        watch = reverse_run(opened, run, prepared.digest, ledgers, prepared.owns)
         amounts = _amounts(rules, rule, loaded, prepared)
         ledger = ledgers / f"watch-{watch.run_id}.db"
         found, plans = find_loss(prepared, loaded, opened, watch, ledger, pool, lost, amounts, max_unread)
@@ -134,7 +134,7 @@ def armed(
         closing(SessionPool(secrets)) as pool,
     ):
         ledgers = ledger_folder(loaded)
-        reverse = reverse_run(opened, run, prepared.digest, ledgers)
+        reverse = reverse_run(opened, run, prepared.digest, ledgers, prepared.owns)
         before = forward_run(opened, forward, prepared.digest, prepared.owns)
         ledger = ledgers / f"watch-{reverse.run_id}.db"
         found = ask_armed(prepared, loaded, secrets, opened, before, reverse, ledger, pool, max_unread)

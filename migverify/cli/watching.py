@@ -18,6 +18,7 @@ from migverify.cli.console import completed, raw_stream, say, visible
 from migverify.errors import ExitCode, UsageError
 from migverify.exposition import Metric, listed, page
 from migverify.files import write_whole
+from migverify.signals import ENDING, SignalEvent, handled, say_at_once
 from migverify.telemetry import sent_metrics
 
 if TYPE_CHECKING:
@@ -121,7 +122,6 @@ def watch_output(
     *, as_json: bool, quiet: bool, metrics: ListenAddress | None, file: Path | None = None
 ) -> Iterator[WatchOutput]:
     """Yield what shows the statuses of a watch; see ``metrics_page`` for ``metrics`` and ``file``."""
-    stopped = threading.Event()
     with ExitStack() as stack:
         publish = stack.enter_context(metrics_page(metrics, file))
         screen = None
@@ -131,7 +131,7 @@ def watch_output(
 
             console = Console(file=raw_stream(sys.stderr))
             screen = stack.enter_context(Live(console=console, refresh_per_second=4, transient=True))
-        stack.enter_context(stop_on_signals(stopped))
+        stopped = stack.enter_context(stop_on_signals())
         yield WatchOutput(publish, screen, stopped, as_json=as_json, quiet=quiet)
 
 
@@ -155,23 +155,19 @@ def _table(status: WatchStatus) -> Any:
 
 
 @contextmanager
-def stop_on_signals(stopped: threading.Event) -> Iterator[None]:
-    """Let the first Ctrl-C or TERM end the watch in order; a second one ends it at once."""
+def stop_on_signals() -> Iterator[SignalEvent]:
+    """Yield what the first Ctrl-C or TERM sets, so that the watch ends in order; a second one ends it at once."""
+    stopped = SignalEvent()
 
-    def handle(number: int, frame: object) -> None:
-        del frame
+    def handle(number: int) -> None:
         if stopped.is_set():
             raise KeyboardInterrupt
         stopped.set()
         if number == signal.SIGINT:
-            say("stopping: what is known is being recorded (Ctrl-C again to leave at once)")
+            say_at_once("stopping: what is known is being recorded (Ctrl-C again to leave at once)")
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
+    with handled(ENDING, handle):
+        yield stopped
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,9 +76,8 @@ def _poll(config: Path, source: str | None, raw: Path, seconds: float | None, in
     endpoint = one_source(load_config(config), source)
     session = open_session(endpoint, resolve_password(endpoint).reveal() or None, side=Side.SOURCE)
     end = None if seconds is None else time.monotonic() + seconds
-    stopped = threading.Event()
     try:
-        with open(raw, "w", encoding="utf-8", opener=private) as file, stop_on_signals(stopped):
+        with open(raw, "w", encoding="utf-8", opener=private) as file, stop_on_signals() as stopped:
             poller = Poller(session, file)
             poll_until(poller, stopped, interval, lambda: None if end is None else end - time.monotonic())
     finally:

@@ -195,8 +195,8 @@ def _format(name: str, place: str, zone: Any, *, is_folder: bool) -> CaptureForm
     if name == "auto" and not is_folder:
         name = open_format("auto", place, 3306, zone).name
     if name not in FOLLOWED or (name == "das" and not is_folder):
-        told = "a folder's format is not looked at" if name == "auto" else f"a log of format {name} cannot be followed"
-        raise UsageError(f"{told}", hint=f"Name it: --format {'|'.join(FOLLOWED)}.")
+        why = "a folder's format is not looked at" if name == "auto" else f"a log of format {name} cannot be followed"
+        raise UsageError(why, hint=f"Name it: --format {'|'.join(FOLLOWED)}.")
     return readers(3306, zone)[name]
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from migverify.db.session import Session
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
-from migverify.model import Flavor
+from migverify.model import Endpoint, Flavor
 from migverify.sql.server import (
     BINLOG_STATUS,
     CLUSTER,
@@ -120,9 +119,8 @@ class ServerIdentity:
         return self.address == other.address
 
 
-def server_identity(session: Session) -> ServerIdentity:
-    """Ask a server which one it is; what this user may not read of that is left out."""
-    endpoint = session.endpoint
+def server_identity(session: Queries, endpoint: Endpoint) -> ServerIdentity:
+    """Ask the server of an endpoint which one it is; what this user may not read of that is left out."""
     cluster = _texts(session, CLUSTER) if session.flavor is Flavor.TIDB else ()
     return ServerIdentity(
         (endpoint.host, endpoint.port),
@@ -132,7 +130,7 @@ def server_identity(session: Session) -> ServerIdentity:
     )
 
 
-def _texts(session: Session, statement: str) -> tuple[str, ...]:
+def _texts(session: Queries, statement: str) -> tuple[str, ...]:
     try:
         rows = session.query(statement)
     except RetryableReadError:

@@ -51,7 +51,7 @@ TOO_LONG = "1301"
 """The warning of a text that became NULL, as it is longer than max_allowed_packet."""
 # Out of range, truncated, not a number or time, division by zero, cut: the answer is of other values than the table's.
 _ALTERED = {"1260", "1264", "1265", "1292", TOO_LONG, "1365", "1366", "1411", "1525", "1690"}
-# TiDB warns where CAST(... AS DECIMAL(p, s)) rounds a number to the scale that was asked for, as MySQL does silently.
+# TiDB warns where CAST(... AS DECIMAL(p, s)) rounds a number to the scale that was requested, as MySQL does silently.
 _ROUNDED = re.compile(r"1292: Truncated incorrect DECIMAL value: '-?[0-9]+\.[0-9]+'")
 
 

@@ -122,7 +122,7 @@ def _tables(sides: tuple[SideSchema, ...], marker: str | None) -> dict[str, dict
 
 
 def configuration_digest(config: Config) -> str:
-    """Return the hash of what a configuration says about what is compared and asked for."""
+    """Return the hash of what a configuration says about what is compared and required."""
     workload = config.workload
     meaning = {"compared": comparison_digest(config), "levels": _levels(config), "found_rows": workload.found_rows}
     return hashlib.sha256(json.dumps(meaning, sort_keys=True).encode()).hexdigest()

@@ -12,7 +12,7 @@ LEVEL = "service level "
 """How settings begin that concern latency alone."""
 _SHOWN = 5
 _OWN_SERVERS = "--own-servers"
-"""How ``workload clients`` is told to start a pair of servers, which is nobody's."""
+"""How ``workload clients`` is ordered to start a pair of servers, which is nobody's."""
 _OTHERS = "foreign keys, checks, triggers, partitions or options"
 
 

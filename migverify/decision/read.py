@@ -32,6 +32,8 @@ Partial = Callable[[RunInfo], str]
 HARM, DOUBT, WAIVED = ReasonKind.HARM, ReasonKind.DOUBT, ReasonKind.WAIVED
 _RUNS_READ = 20_000
 """Runs of a store that are looked at: harm of a shadow replay, or of plans that asked more, may be far back."""
+_LONG_RUN = 86_400.0
+"""Seconds. What a longer run asked first is older than its end by more than ages are rounded to."""
 _MASKS = ("***", "[hidden]")
 """What was a secret in a command that a run keeps: it cannot be typed again."""
 NO_END = "the run has no end: it was interrupted, or still goes on"
@@ -147,11 +149,11 @@ def _without(typed: Sequence[str], leave: Collection[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class ChosenRuns:
-    """The run that counts, with its plan, and newer ones whose harm counts; None: there is none."""
+    """The run that counts, with its plan, and others whose harm counts; None: there is none."""
 
     run: RunInfo | None
     partial: str = ""
-    newer: tuple[RunInfo, ...] = ()
+    others: tuple[RunInfo, ...] = ()
 
 
 def choose_runs(
@@ -161,31 +163,39 @@ def choose_runs(
     """Return the newest run that is whole and of the service, else the newest of its parts, else the newest of all.
 
     Newer than a whole one are those of a part of the service, and those that may be of it: who reads them counts harm.
+    One that goes on or was cut off takes no harm away, so that those back to the newest that ended are among these.
     """
-    newer: list[tuple[RunInfo, str]] = []
+    mine: list[tuple[RunInfo, str]] = []
     doubtful: list[RunInfo] = []
     newest: RunInfo | None = None
     for brief in reading.runs(kind):
-        mine = reading.serves(brief, needs_capture=needs_capture)
-        if not mine and reading.may_serve(brief, needs_capture=needs_capture):
+        is_mine = reading.serves(brief, needs_capture=needs_capture)
+        if not is_mine and reading.may_serve(brief, needs_capture=needs_capture):
             doubtful.append(brief)
-        if not mine and newest is not None:
+        if not is_mine and newest is not None:
             continue
         run = reading.store.load_run(brief.run_id)
         if not suits(run):
             continue
         newest = newest or run
-        if not mine:
-            continue
-        why = partial(run)
-        if not why:
-            others = [one for one in (reading.store.load_run(each.run_id) for each in doubtful) if suits(one)]
-            return ChosenRuns(run, "", (*(one for one, _ in newer), *others))
-        newer.append((run, why))
-    if newer:
-        (first, why), *rest = newer
-        return ChosenRuns(first, why, tuple(one for one, _ in rest))
-    return ChosenRuns(newest, partial(newest) if newest is not None else "")
+        if is_mine:
+            mine.append((run, partial(run)))
+            if run.finished is not None and not mine[-1][1]:
+                break
+    if not mine:
+        return ChosenRuns(newest, partial(newest) if newest is not None else "")
+    run, why = next((one for one in mine if not one[1]), mine[0])
+    others = [one for one, _ in mine if one is not run]
+    if not why:
+        others += [one for one in (reading.store.load_run(each.run_id) for each in doubtful) if suits(one)]
+    return ChosenRuns(run, why, tuple(others))
+
+
+def taken_of(run: RunInfo) -> float:
+    """Return as of when the evidence of a run is: its end; its begin where it goes on, was resumed or took days."""
+    if run.known_at is None or run.known_at - run.started > _LONG_RUN:
+        return run.started
+    return run.known_at
 
 
 def whole_of(chosen: ChosenRuns) -> RunInfo | None:
@@ -198,7 +208,7 @@ def evidence_of(
     reasons: Callable[[RunInfo], Iterator[EvidenceReason]], again: str, *, needs_capture: bool = True,
     covered: Callable[[RunInfo], str] = lambda _: "", basis: Basis | None = None, taken: float | None = None,
 ) -> PartEvidence:  # fmt: skip
-    """Return the evidence of the chosen run, with the harm that newer runs of a part show.
+    """Return the evidence of the chosen run, with the harm that others show.
 
     Parameters
     ----------
@@ -209,7 +219,7 @@ def evidence_of(
     if run is None:
         return PartEvidence(part, again=again, needs_capture=needs_capture)
     if taken is None:
-        taken, began = run.started if run.known_at is None else run.known_at, run.started
+        taken, began = taken_of(run), run.started
     else:
         began = None
     found = [*reasons(run)]
@@ -219,7 +229,7 @@ def evidence_of(
         found.append(EvidenceReason(DOUBT, NO_END, again, weight=1e18))
     elif taken != run.finished and run.finished > reading.now + reading.rules.skew:
         found.append(EvidenceReason(DOUBT, f"run {run.run_id} ended in the future: a clock is wrong", again))
-    for other in chosen.newer:
+    for other in chosen.others:
         harm = [replace(one, run=other.run_id) for one in reasons(other) if one.kind is HARM]
         found += counted_harm(
             reading, part, harm, other.run_id, basis_of(other.facts), again, needs_capture=needs_capture

@@ -18,6 +18,7 @@ from migverify.decision.read import (
     choices,
     choose_runs,
     evidence_of,
+    taken_of,
     whole_of,
 )
 from migverify.decision.read_replays import last_whole_replay, whole_replay, whole_replays
@@ -172,7 +173,7 @@ def _of_replay(
     )  # fmt: skip
     found = evidence_of(
         reading, part, ChosenRuns(run, why or whole_replay(replay), newer), reasons, again,
-        basis=basis_of(replay.facts), taken=replay.known_at, covered=lambda _: f"replay {replay.run_id}",
+        basis=basis_of(replay.facts), taken=taken_of(replay), covered=lambda _: f"replay {replay.run_id}",
     )  # fmt: skip
     doubts = []
     if last is not None and last.run_id != replay.run_id:

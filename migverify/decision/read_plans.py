@@ -24,7 +24,7 @@ from migverify.workload.plans.store import SINCE_RUN, stored_plans
 
 _TEXT = 160
 USUAL_SAMPLES = 3
-"""Calls of each digest that ``workload plans`` explains where nothing else is asked for."""
+"""Calls of each digest that ``workload plans`` explains by default."""
 _ANALYZE = re.compile(r"ANALYZE TABLE (?:`(?:[^`]|``)+`\.)?`(?:[^`]|``)+`")
 
 
@@ -43,7 +43,11 @@ def read_plans(reading: EvidenceReading) -> PartEvidence:
     if chosen.run is None:
         return found
     more = []
-    for run in _that_asked_more(reading, chosen.run):
+    counts = chosen.run
+    if counts.finished is None:  # the one before it that ended takes harm away
+        serving = filter(reading.serves, chosen.others)
+        counts = next((one for one in serving if one.finished is not None and not _partial_plans(one)), counts)
+    for run in _that_asked_more(reading, counts):
         mine = _again_since(reading, run)
         harm = [replace(one, run=run.run_id) for one in _plans(reading, run, mine) if one.kind is HARM]
         more += counted_harm(reading, DecisionPart.PLANS, harm, run.run_id, basis_of(run.facts), mine)

@@ -13,7 +13,7 @@ from migverify.fleet.document import FleetDocument, service_document, wave_docum
 from migverify.fleet.forecast import RunbookForecast, WaveForecast, runbook_forecasts, wave_forecasts
 from migverify.fleet.judge import newest_proof, reason_words, whole_read_words
 from migverify.fleet.model import FleetPart, PartState, ServiceEvidence, ServiceStanding
-from migverify.fleet.read import ServiceView, read_fleet
+from migverify.fleet.read import ServiceView, fleet_warnings, read_fleet
 from migverify.model import NextStep, Verdict, judged_document
 from migverify.report.figures import amount, duration, utc
 from migverify.report.model import (
@@ -138,7 +138,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _findings(state: FleetState) -> Iterator[str]:
     yield from (f"wave {wave.wave.name}: {wave.finding}" for wave in state.waves if wave.finding)
-    yield from (f"warning: {words}" for words in state.fleet.warnings)
+    yield from (f"warning: {words}" for words in fleet_warnings(state.fleet, state.views))
     for view in state.views:
         if view.runbook_problem and FleetPart.DRILLS not in {reason.part for reason in view.state.reasons}:
             yield f"warning: the runbook of {view.service.name} cannot be read: {scrub(view.runbook_problem)}"

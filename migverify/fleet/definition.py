@@ -19,6 +19,8 @@ from migverify.runbook.definition.fields import parse_duration
 TITLE = "migverify fleet"
 """Of the JSON schema."""
 DEFAULT_NAME = "fleet.yaml"
+SAME = " = "
+"""Between the addresses of one server."""
 _LONGEST = 100
 """Characters of a name: boards and lists are as wide as the longest one."""
 _DAY = timedelta(days=1)
@@ -206,9 +208,13 @@ class FleetLimits(Strict):
     )
 
     def of(self, server: str) -> int:
-        """Return the most connections to a server, by its ``host:port`` in any case: names of hosts have none."""
+        """Return the most connections to a server, by its ``host:port`` in any case: names of hosts have none.
+
+        Of one that has several addresses (joined by ``SAME``) it is the least that any of them has.
+        """
         most = {name.lower(): count for name, count in self.connections.items()}
-        return most.get(server.lower(), self.other_connections)
+        known = [most[name] for name in server.lower().split(SAME) if name in most]
+        return min(known, default=self.other_connections)
 
 
 class Fleet(Strict):

@@ -411,7 +411,7 @@ def _people(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
 
 
 def _note_end_of_window(found: _PartFinding, evidence: ServiceEvidence) -> None:
-    """Note that the night is over: whoever was on call, and whatever was proved, was so for it."""
+    """Note that the night is over: whoever was on call, and all that was proved, was so for it."""
     over = evidence.now - evidence.closes
     if over >= 0:
         found.harm(f"{_WINDOW_CLOSED} {age_text(over)} ago, and it is not cut over",

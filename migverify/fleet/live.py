@@ -1,4 +1,4 @@
-"""The live board: a page that is read anew by one thread, whatever number of readers it has."""
+"""The live board: a page that is read anew by one thread for any number of readers."""
 
 from __future__ import annotations
 

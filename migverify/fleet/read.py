@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from migverify.fleet.read_runs import (
 )
 from migverify.fleet.second_process import beside
 from migverify.fleet.stores import FleetStores, ServiceRuns
-from migverify.tables.run_facts import pair_addresses
+from migverify.tables.run_facts import compared_address, pair_addresses
 
 Found = TypeVar("Found")
 STORED = (
@@ -277,6 +277,21 @@ def read_fleet(
     """Return the state of the services that are wanted, in the order of the file."""
     reader = _FleetReader(fleet, time.time() if now is None else now)
     return reader.views([service for service in fleet.services if wanted(service)])
+
+
+def fleet_warnings(fleet: Fleet, views: Sequence[ServiceView]) -> list[str]:
+    """Return what of the file is probably not meant: its own warnings, and limits of servers that no service has.
+
+    None of these where a service is not among the views, or its configuration cannot be read: the server may be one
+    of it.
+    """
+    configs = {view.service.name: view.config for view in views if view.config is not None}
+    known = {compared_address(f"{one.host}:{one.port}") for each in configs.values() for one in each.all_endpoints}
+    is_whole = configs.keys() == {service.name for service in fleet.services}
+    return fleet.warnings + [
+        f"limits.connections names {server}, and no service has this server"
+        for server in fleet.limits.connections if is_whole and compared_address(server) not in known
+    ]  # fmt: skip
 
 
 def rules_of(fleet: Fleet, service: FleetService) -> ServiceRules:

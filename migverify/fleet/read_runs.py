@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 from migverify.config import Config
-from migverify.errors import MigverifyError
 from migverify.fleet.judge import is_full_proof
 from migverify.fleet.model import AnswersEvidence, VerifyEvidence, WatchEvidence, WholeRead
 from migverify.fleet.stores import ServiceRuns
@@ -34,11 +33,14 @@ from migverify.tables.run_facts import (
     ALL_TABLES,
     CHOSEN,
     INTERRUPTED,
+    carried_from,
     compared_with_itself,
     newer_differences,
     pair_addresses,
     planned_pairs,
     proof_scope,
+    run_in,
+    whole_reads,
 )
 from migverify.watch.ledger import ledger_folder
 
@@ -97,10 +99,12 @@ def _quick(reading: RunsReading, run: RunInfo, differs: Collection[str]) -> Veri
 
 def _with_whole_read(reading: RunsReading, proof: VerifyEvidence) -> VerifyEvidence:
     """Add to a proof which whole reads it rests on, and the differences found since then that it does not refute."""
-    bases = _bases(reading, (proof.run, *proof.chain))
+    chain = [reading.store.load_run(run_id) for run_id in (proof.run, *proof.chain)]
+    own = {run.run_id for run in chain}
+    bases = {pair: read for pair, read in whole_reads(reading.store, chain).items() if read not in own}
     if not bases:
         return proof
-    reads = {run_id: _read_of(reading, run_id) for run_id in set(bases.values())}
+    reads = {run_id: run_in(reading.store, run_id) for run_id in set(bases.values())}
     began = {run_id: float("-inf") if read is None else read.started for run_id, read in reads.items()}
     oldest = min(began, key=began.__getitem__)
     unrefuted = [
@@ -115,33 +119,11 @@ def _with_whole_read(reading: RunsReading, proof: VerifyEvidence) -> VerifyEvide
     return replace(proof, rests_on=whole, unrefuted=tuple(unrefuted))
 
 
-def _bases(reading: RunsReading, chain: Sequence[str]) -> dict[str, str]:
-    """Return, for each table that a proof did not read whole, the run that did; ``chain`` has the newest run first."""
-    bases: dict[str, str] = {}
-    seen: set[str] = set()
-    for run_id in chain:
-        run = reading.store.load_run(run_id)
-        for result in reading.store.table_results(run_id) if run.facts.get("since_run") else ():
-            base = result.details.get("rests_on")
-            if result.pair not in seen and isinstance(base, Mapping):
-                bases[result.pair] = str(base.get("run"))
-        seen |= planned_pairs(run).keys()
-    return bases
-
-
-def _read_of(reading: RunsReading, run_id: str) -> RunInfo | None:
-    """Return a run that another one rests on; None where it is not in the store any more."""
-    try:
-        return reading.store.load_run(run_id)
-    except MigverifyError:
-        return None
-
-
 def _verification(reading: RunsReading, run: RunInfo) -> VerifyEvidence:
     strange = _why_strange(reading, run)
     if strange:
         return VerifyEvidence(run.run_id, run.verdict, run.started, run.finished, None, 0, 0, strange=strange)
-    chain = tuple(_chain(reading.store, run))
+    chain = carried_from(reading.store, reading.store.load_run(run.run_id))
     pairs: set[str] = set()
     matched: set[str] = set()
     mismatches = 0
@@ -185,18 +167,6 @@ def _why_partial(chain: Sequence[RunInfo]) -> str:
         if chosen != ALL_TABLES:
             return f"run {run.run_id} is of a part of the tables ({chosen})"
     return "" if first.plan.get("pairs") else f"run {first.run_id} planned no table"
-
-
-def _chain(store: ResultStore, run: RunInfo) -> Iterator[RunInfo]:
-    """Yield a run with its plan, and those whose results it takes over: a recheck holds equal ones of an earlier run.
-
-    A run by ``--since`` has a result of its own for every table.
-    """
-    whole = store.load_run(run.run_id)
-    yield whole
-    while before := whole.facts.get("rechecks"):
-        whole = store.load_run(str(before))
-        yield whole
 
 
 def read_watch(reading: RunsReading) -> WatchEvidence | None:

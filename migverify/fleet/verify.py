@@ -304,7 +304,7 @@ def _not_verified(task: ServiceVerification, why: str, seconds: float = 0.0) -> 
 
 
 def _last_words(errors: IO[bytes]) -> str:
-    """Return the last line of what a command said, without what it was told as a secret."""
+    """Return the last line of what a command said, without what it was given as a secret."""
     with errors:
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _LAST_BYTES))
         lines = errors.read().decode("utf-8", "replace").strip().splitlines()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from migverify.config import Config
 from migverify.decision.decide import age_text
 from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK
 from migverify.fleet.budget import ConnectionBudget, demand_of
@@ -64,6 +65,11 @@ class ServiceVerification:
     differs: VerifyEvidence | None = None
 
     @property
+    def is_begun(self) -> bool:
+        """Whether something is run for the service."""
+        return self.action not in (VerifyAction.REUSE, VerifyAction.NONE)
+
+    @property
     def arguments(self) -> tuple[str, ...]:
         """Arguments of the command; a store's password is never one of them."""
         service, store = self.service, () if self.service.store is None else ("--store", self.service.store)
@@ -72,8 +78,13 @@ class ServiceVerification:
         return ("tables", "verify", "--quiet", "--config", service.config, *store, *more)
 
 
-def plan_verifications(fleet: Fleet, views: Sequence[ServiceView]) -> list[ServiceVerification]:
-    """Return what each service that is not cut over needs, in the order of work: by wave, the oldest proof first."""
+def plan_verifications(
+    fleet: Fleet, views: Sequence[ServiceView], name_servers: Callable[[Iterable[Config]], Mapping[str, str]]
+) -> list[ServiceVerification]:
+    """Return what each service that is not cut over needs, in the order of work: by wave, the oldest proof first.
+
+    ``name_servers`` names the servers of what is begun (``server_names`` asks them).
+    """
     waves = [wave.name for wave in fleet.waves]
 
     def order(view: ServiceView) -> tuple[int, float]:
@@ -82,19 +93,9 @@ def plan_verifications(fleet: Fleet, views: Sequence[ServiceView]) -> list[Servi
         return waves.index(view.service.wave), proved
 
     left = [view for view in views if view.state.standing is not ServiceStanding.CUT_OVER]
-    return [_needed(fleet, view) for view in sorted(left, key=order)]
-
-
-def unknown_servers(fleet: Fleet, views: Sequence[ServiceView]) -> list[str]:
-    """Return the servers that have a limit and that no service has.
-
-    None where a service is not among the views, or its configuration cannot be read: the server may be one of it.
-    """
-    configs = {view.service.name: view.config for view in views if view.config is not None}
-    if configs.keys() != {service.name for service in fleet.services}:
-        return []
-    known = {f"{end.host}:{end.port}".lower() for config in configs.values() for end in config.all_endpoints}
-    return [server for server in fleet.limits.connections if server.lower() not in known]
+    needed = [(_needed(fleet, view), view.config) for view in sorted(left, key=order)]
+    names = name_servers(config for task, config in needed if config is not None and task.is_begun)
+    return [task if config is None else replace(task, demand=demand_of(config, names)) for task, config in needed]
 
 
 def whole_instead(task: ServiceVerification, words: str) -> ServiceVerification | None:
@@ -117,7 +118,7 @@ def _needed(fleet: Fleet, view: ServiceView) -> ServiceVerification:
     action, run, why = needed_action(view.evidence, fleet.proof_max_age, fleet.whole_read_max_age)
     runs = view.evidence.verifications
     return ServiceVerification(
-        service, action, run, why, demand_of(config), runs[0].read if action is VerifyAction.RESUME else 0,
+        service, action, run, why, read=runs[0].read if action is VerifyAction.RESUME else 0,
         newest=runs[0] if runs else None, differs=known_difference(view.evidence),
     )  # fmt: skip
 
@@ -131,7 +132,7 @@ def known_difference(evidence: ServiceEvidence) -> VerifyEvidence | None:
 
 def never_begins(fleet: Fleet, task: ServiceVerification) -> str:
     """Return why a verification can never begin within the limits of the fleet; empty: it can, or nothing is run."""
-    if task.action in (VerifyAction.REUSE, VerifyAction.NONE):
+    if not task.is_begun:
         return ""
     why = ConnectionBudget(fleet.limits.of).exceeded(task.demand)
     return why and f"not begun: {why}; lower `connections` in {task.service.config}, or raise limits.connections"

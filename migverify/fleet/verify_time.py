@@ -29,7 +29,7 @@ class VerifySpeed:
 def why_it_never_ends(speed: VerifySpeed, window: DailyWindow | None, most_age: float) -> str:
     """Return why a verification is too old before the last window that it needs, and what to do; empty: it is not.
 
-    Tables count alike, whatever their size. Without a window nothing interrupts it.
+    Tables count alike, of any size. Without a window nothing interrupts it.
     """
     needed = speed.needed
     if needed is None or window is None:

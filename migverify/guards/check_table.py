@@ -239,7 +239,7 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
     ),
     CheckQuestion(
         "new-collations", "`a` equals `A` under utf8mb4_general_ci", sql.NEW_COLLATIONS,
-        "Without them TiDB compares bytes, whatever a collation is called; fixed when a cluster is made.",
+        "Without them TiDB compares bytes under any collation; fixed when a cluster is made.",
         "Make the cluster anew with new_collations_enabled_on_first_bootstrap: true.", basics.new_collations,
         of=Of.TARGET, work=ALL, kinds=TIDB,
     ),

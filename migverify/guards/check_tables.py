@@ -7,12 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from migverify.db.server_state import server_identity
 from migverify.errors import PrivilegeError
 from migverify.guards.check_read import CheckedServer, Refusal
 from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, warned
 from migverify.model import ColumnDef, Flavor, TableDef
 from migverify.sql import settings as sql
 from migverify.sql.catalog import access_sql
+from migverify.tables.pairs import NOT_ITSELF, same_tables_words
 from migverify.tables.type_change import collation_change
 
 _SPATIAL = frozenset({
@@ -50,7 +52,12 @@ def _found(target: CheckedServer) -> dict[tuple[str, str], TableDef]:
 
 
 def present(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResult]:
-    """Ask whether every table is there on the target, and whether one that is not may only be hidden."""
+    """Ask whether every table is there on the target, as another one, and whether a missing one may only be hidden."""
+    itself = [table.ref for name, table in _targets(source).items() if name == (table.ref.database, table.ref.table)]
+    one, other = (server_identity(server.session, server.endpoint) for server in (source, target))
+    if itself and one.is_same_server(other):
+        yield failed(same_tables_words(source.endpoint, target.endpoint, itself), NOT_ITSELF)
+        return
     found = _found(target)
     missing = [name for name in _targets(source) if (name[0].lower(), name[1].lower()) not in found]
     hidden = [name for name in missing if _hidden(target, name)]

@@ -60,7 +60,7 @@ def _range(facts: HotspotFacts, name: str, table: TableDef, part: InsertRange) -
         state = AnswerState.INCONCLUSIVE
     if part.order is KeyOrder.UNKNOWN and state is not AnswerState.PASS:
         state = AnswerState.INCONCLUSIVE
-        value += "; whether its values increase is told by a capture with its literals only"
+        value += "; whether its values increase is known by a capture with its literals only"
     return CheckResult(state, value, _remedy(table, part), numbers=numbers)
 
 

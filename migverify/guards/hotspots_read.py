@@ -68,7 +68,7 @@ def read_target(found: HotspotReading, password: str | None, wanted: Wanted) -> 
 
 
 def count_regions(found: HotspotReading, password: str | None, tables: Iterable[str]) -> None:
-    """Fill in the number of regions of some tables, one statement a table; 1 is assumed where that is not told."""
+    """Fill in the number of regions of some tables, one statement a table; 1 is assumed where that is not known."""
     names = [name for name in tables if name in found.tables]
     if not names:
         return

@@ -144,7 +144,7 @@ def answered(
     Parameters
     ----------
     clock
-        Subject of a result -> the time its server told, Unix seconds; None where none did.
+        Subject of a result -> the time its server reported, Unix seconds; None where none did.
     """
     return tuple(
         question.answer(guard, result, server_time=clock(result.subject or question.subject), local_time=time.time())

@@ -27,7 +27,7 @@ from migverify.tables.prepare import position
 
 
 def read_snapshot(scope: Scope, opened: Callable[[Session], None] = lambda _: None) -> Snapshot:
-    """Read every endpoint; ``opened`` is told of each session before anything is asked over it.
+    """Read every endpoint; ``opened`` is called with each session before anything is asked over it.
 
     Raises
     ------

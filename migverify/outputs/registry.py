@@ -122,7 +122,7 @@ OUTPUTS: tuple[JsonOutput, ...] = (
     _output("runbook-journal", "runbook report --verify", "runbook:JournalOutput", "Whether a journal holds."),
     _output("runbook-traffic", "runbook traffic show", "runbook:TrafficOutput", "The share of traffic that is served."),
     _output("fleet-status", "fleet status", "units:JudgedOutput, migverify.fleet.document:FleetDocument",
-            "What each service stands at; `/fleet.json` of the board too."),
+            "The state of each service; `/fleet.json` of the board too."),
     _output("fleet-verify", "fleet verify", "units:JudgedOutput, migverify.fleet.document:VerifyDocument",
             "What was proved of each service."),
     _output("status", "status", "tables:StatusDocument", "The newest runs and watches; with RUN that run."),

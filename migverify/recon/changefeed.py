@@ -2,7 +2,7 @@
 
 Each read of a window reads the carrier from the window's start on, and proves by itself that the carrier reaches back
 to there. Beside that, a watch follows the carrier on a thread: its watermark says up to when it is complete, and a
-change that comes after a watermark that excluded it is noticed, whatever window it belongs to.
+change that comes after a watermark that excluded it is noticed, in any window.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class Describer:
         if endpoint is None:
             raise ConfigError(f"there is no endpoint {part.endpoint}", hint=f"Known: {', '.join(self._endpoints)}.")
         with open_session(endpoint, self._secrets.get(endpoint.name), side=Side.SOURCE) as session:
-            made = replace(describe(session, part, text, columns), server=server_identity(session))
+            made = replace(describe(session, part, text, columns), server=server_identity(session, endpoint))
         with self._lock:
             self._known[part, columns] = time.monotonic(), made
         return made

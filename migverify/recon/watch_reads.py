@@ -56,7 +56,7 @@ class WatermarkCache:
     """Watermarks of endpoints and files, asked at most once in ``MARK_SECONDS``.
 
     ``endpoints``: Those that the rules read, by name. ``pool``: One idle session for each endpoint at most.
-    ``followers``: Make what follows the changefeed of an endpoint; it is begun when it is asked for first. Where there
+    ``followers``: Make what follows the changefeed of an endpoint; it is begun when it is needed first. Where there
     is one, the target is written, and a source is complete up to what the changefeed has brought there. ``reader``: The
     name of this watch in the marker table.
     """

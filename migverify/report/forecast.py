@@ -57,7 +57,7 @@ def forecast_section(forecast: LoadForecast | None) -> Section | None:
     for level in forecast.levels:
         blocks += _level(level)
     if not forecast.levels:
-        blocks.append(Lines(("No service level was asked for: --slo NAME judges the load by one.",), style="note"))
+        blocks.append(Lines(("No service level was named: --slo NAME judges the load by one.",), style="note"))
     return Section("Load", tuple(blocks), id="load")
 
 

@@ -130,7 +130,7 @@ def _line(text: str) -> Markup:
 
 
 def _file(href: str) -> str:
-    """Return a relative path as it may be followed: quoted, so that no name is taken for a scheme or a host."""
+    """Return a relative path as it may be followed: quoted, so that no name is read as a scheme or a host."""
     return "./" + quote(href.lstrip("/"))
 
 

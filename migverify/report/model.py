@@ -284,7 +284,7 @@ Block = FactList | Lines | Table | FindingList | Code | Link | BothAnswers | Cha
 class JUnitCase:
     """A test case of JUnit. MISMATCH is a failure, INCONCLUSIVE an error, and ``lines`` say why.
 
-    ``notes`` are shown whatever the verdict is.
+    ``notes`` are shown with any verdict.
     """
 
     group: str

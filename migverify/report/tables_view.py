@@ -61,9 +61,15 @@ def table_sections(
 
 
 def _blind_spots(tables: Sequence[TablePairReport]) -> Iterator[Lines]:
-    """Yield the blind spots: one line for each kind at a terminal, one for each set of columns on a page."""
-    spots = Counter(spot for table in tables for spot in table.result.blind_spots).most_common()
-    page = tuple(f"{spot} ({amount(n, 'table pair')})" for spot, n in spots) or ("none recorded",)
+    """Yield the blind spots: one line for each kind at a terminal, one for each set of columns on a page.
+
+    What a quick answer cannot show is among what is not covered, right above.
+    """
+    every = [spot for table in tables for spot in table.result.blind_spots]
+    above = {item.reason for table in tables for item in table.result.not_covered}
+    spots = Counter(spot for spot in every if spot not in above).most_common()
+    none = "none beyond what is not covered" if every else "none recorded"
+    page = tuple(f"{spot} ({amount(n, 'table pair')})" for spot, n in spots) or (none,)
     kinds: dict[str, list[int]] = {}
     for spot, n in spots:
         named = _BLIND_COLUMNS.fullmatch(spot)

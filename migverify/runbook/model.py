@@ -275,7 +275,7 @@ class Step(RunbookPart):
 
     # As loaded, ``needs`` are complete: where the file names none, the step before in its phase; the first steps of a
     # phase need the last ones of the phase before. Only the very first step of a file has none. ``sha`` is the hash of
-    # what counts. The title is not in it, nor an instruction that automation carries out, so that wording may be mended
+    # what counts. The title is not in it, nor an instruction that automation carries out, so that wording may change
     # without voiding drills; nor are values of parameters that differ by environment. ``filled_sha`` has those: it is
     # what an approval is bound to. ``scripts`` are hashes of the scripts its commands name, as they were then.
 

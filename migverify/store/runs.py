@@ -47,7 +47,7 @@ class RunLog:
     """The runs of a store, and their transactions; may be used by many threads.
 
     A run is written by one process: the one that started or last resumed it. A run whose process lives is not resumed;
-    an earlier process that was taken for gone is refused, because its plan of what is left to do is out of date. Any
+    an earlier process that was presumed gone is refused, because its plan of what is left to do is out of date. Any
     number of processes may read meanwhile.
     """
 

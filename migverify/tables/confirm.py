@@ -62,7 +62,7 @@ def confirm(reader: PairReader, diffs: Sequence[RowDiff]) -> Iterator[RowDiff]:
 
 
 def count_again(reader: PairReader, known: Sequence[int] = ()) -> tuple[tuple[int, ...], LiveState]:
-    """Count both sides; where they were ``known`` to differ, again until that stands still, like a row that differs.
+    """Count both sides; where they were ``known`` to differ, again until that is stable, like a row that differs.
 
     Returns the rows of the source and of the target at the last read, and what the reads show: converged (equal), hot,
     diverged, or unconfirmed for a difference that was read once.

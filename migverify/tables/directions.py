@@ -19,7 +19,7 @@ from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import RUNS_SEARCHED, ResultStore
 from migverify.store.run_leases import RunProcess, writer_of
 from migverify.tables.last_status import LastStatus
-from migverify.tables.run_facts import HAND_OVER, THROUGH, began_at
+from migverify.tables.run_facts import HAND_OVER, THROUGH, began_at, is_of_endpoints
 from migverify.watch.ledger_read import read_state
 from migverify.watch.run import DRAIN
 
@@ -103,6 +103,7 @@ def both_directions(
     watches = [
         run for run in (store.runs(RUNS_SEARCHED) if runs is None else runs)
         if run.kind is StoredKind.TABLES and run.facts.get("watch") and run.plan_hash == digest
+        and is_of_endpoints(run, config)
     ]  # fmt: skip
     forward = next((run for run in watches if not run.facts.get("reverse")), None)
     proofs = [run for run in watches if run.facts.get("reverse") and run.facts.get(DRAIN)]

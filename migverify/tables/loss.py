@@ -28,7 +28,7 @@ from migverify.tables.diff import PairReader, Texts, read_rows, rows_at_once
 from migverify.tables.lost_keys import LossCounts, LostKeys
 from migverify.tables.outcome import verdict_of
 from migverify.tables.prepare import PreparedTables, rules_of
-from migverify.tables.recheck import refuse_other
+from migverify.tables.recheck import IsOwn, any_run, refuse_other
 from migverify.tables.run_facts import began_at, planned_pairs
 from migverify.tables.sweep import rounds_of
 from migverify.tables.tasks import PairPlan
@@ -135,8 +135,10 @@ class Loss:
         return (*self.unknown, *(f"{table.source}: {why}" for table in self.tables for why in table.unknown))
 
 
-def reverse_run(store: ResultStore, name: str, digest: str, ledgers: Path | None = None) -> RunInfo:
-    """Return a reverse watch by its run; ``last`` is one that was begun to run on.
+def reverse_run(
+    store: ResultStore, name: str, digest: str, ledgers: Path | None = None, is_own: IsOwn = any_run
+) -> RunInfo:
+    """Return a reverse watch by its run; ``last`` is one of the servers that ask that was begun to run on.
 
     Of several, ``last`` is the newest that is alive, or else the newest that has read something.
 
@@ -152,7 +154,7 @@ def reverse_run(store: ResultStore, name: str, digest: str, ledgers: Path | None
     PlanError
         it watched something else.
     """
-    name = _last_reverse(store, digest, ledgers) if name == "last" else name
+    name = _last_reverse(store, digest, ledgers, is_own) if name == "last" else name
     run = named_run(store, name, StoredKind.TABLES, digest)
     if not run.facts.get("reverse"):
         raise UsageError(
@@ -163,14 +165,15 @@ def reverse_run(store: ResultStore, name: str, digest: str, ledgers: Path | None
     return run
 
 
-def _last_reverse(store: ResultStore, digest: str, ledgers: Path | None) -> str:
+def _last_reverse(store: ResultStore, digest: str, ledgers: Path | None, is_own: IsOwn) -> str:
     runs = [
         run for run in store.runs(RUNS_SEARCHED)
-        if run.kind is StoredKind.TABLES and run.facts.get("reverse") and not run.facts.get(DRAIN)
+        if run.kind is StoredKind.TABLES and run.facts.get("reverse") and not run.facts.get(DRAIN) and is_own(run)
     ]  # fmt: skip
     if not runs:
         raise UsageError(
-            f"the store holds no reverse watch that was begun to run on, among its newest {RUNS_SEARCHED:,} runs",
+            "the store holds no reverse watch of these servers that was begun to run on, among its newest"
+            f" {RUNS_SEARCHED:,} runs",
             hint=START_REVERSE,
         )
     return best_reverse(store, runs, digest, ledgers).run_id

@@ -72,7 +72,7 @@ class _SourceTables:
 
 
 def refuse_existing(path: Path) -> None:
-    """Refuse a file that is there: it may have been applied, and then its inverse is the only way back.
+    """Refuse a file that is there: it may have been applied, and then only its inverse undoes it.
 
     Raises UsageError: the file exists, or its folder does not.
     """

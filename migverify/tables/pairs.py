@@ -16,7 +16,7 @@ from pathlib import Path
 from migverify.db.server_state import server_identity
 from migverify.db.session import Session
 from migverify.errors import ConfigError, PrivilegeError, ReadError, RetryableReadError
-from migverify.model import SchemaClass, SchemaDifference, TableDef
+from migverify.model import Endpoint, SchemaClass, SchemaDifference, TableDef, TableRef
 from migverify.sql.catalog import access_sql
 from migverify.tables.schema import compare_tables
 
@@ -180,7 +180,7 @@ def _show(name: Name) -> str:
 
 
 def refuse_same_tables(path: Path, found: Iterable[FoundPair], sources: Sequence[Session], target: Session) -> None:
-    """Refuse to compare a table with itself: it is equal whatever the migration did.
+    """Refuse to compare a table with itself: it is equal after any migration.
 
     Two databases of one server may be compared, and a source with a replica of it.
 
@@ -189,8 +189,8 @@ def refuse_same_tables(path: Path, found: Iterable[FoundPair], sources: Sequence
     ConfigError
         a source and the target are the same server, and a pair has one table of it on both sides.
     """
-    identity = server_identity(target)
-    same = {s.endpoint.name: s.endpoint for s in sources if server_identity(s).is_same_server(identity)}
+    identity = server_identity(target, target.endpoint)
+    same = {s.endpoint.name: s.endpoint for s in sources if server_identity(s, s.endpoint).is_same_server(identity)}
     tables = {
         table.ref: same[table.ref.endpoint]
         for pair in (found if same else ())
@@ -198,14 +198,20 @@ def refuse_same_tables(path: Path, found: Iterable[FoundPair], sources: Sequence
         if table.ref.endpoint in same and pair.target is not None and _name(table) == _name(pair.target)
     }
     if tables:
-        first, source = next(iter(tables.items()))
-        more = f" and {len(tables) - 1:,} more" if len(tables) > 1 else ""
-        to = target.endpoint
-        raise ConfigError(
-            f"{path}: {source.name} ({source.host}:{source.port}) and target ({to.host}:{to.port}) are the same server,"
-            f" and {first}{more} would be compared with itself: that is equal, and proves nothing",
-            hint="Correct target.url. To compare two databases of one server, add `routes` that lead to the other one.",
-        )
+        words = same_tables_words(next(iter(tables.values())), target.endpoint, list(tables))
+        raise ConfigError(f"{path}: {words}", hint=NOT_ITSELF)
+
+
+NOT_ITSELF = "Correct target.url. To compare two databases of one server, add `routes` that lead to the other one."
+
+
+def same_tables_words(source: Endpoint, target: Endpoint, tables: Sequence[TableRef]) -> str:
+    """Return that two endpoints are one server, and which tables would be compared with themselves."""
+    more = f" and {len(tables) - 1:,} more" if len(tables) > 1 else ""
+    return (
+        f"{source.name} ({source.host}:{source.port}) and target ({target.host}:{target.port}) are the same server, and"
+        f" {tables[0]}{more} would be compared with itself: that is equal, and proves nothing"
+    )
 
 
 def _name(table: TableDef) -> Name:

@@ -23,7 +23,7 @@ SMALLEST_PIECE = 100
 
 
 class CountRun(PairRun):
-    """Counts both sides once, and where they differ again, until that stands still or is gone."""
+    """Counts both sides once, and where they differ again, until that is stable or gone."""
 
     counts: tuple[int, ...] = ()
     state = LiveState.UNCONFIRMED

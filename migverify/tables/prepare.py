@@ -43,7 +43,7 @@ from migverify.tables.overrides import refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden, refuse_same_tables
 from migverify.tables.plan import compared_in_part, plan_pair
 from migverify.tables.quick import QuickRead
-from migverify.tables.run_facts import IN_PART, is_of_servers, planned_pairs
+from migverify.tables.run_facts import IN_PART, ProofScope, is_of_servers, planned_pairs
 from migverify.tables.tasks import PairPlan, Rules, Secrets
 
 NO_BINARY_LOG = "no binary log"
@@ -93,6 +93,12 @@ class PreparedTables:
             for i, s, t in self.names
         ]  # fmt: skip
         return {"pairs": pairs, "hash": self.hash, "comparison_digest": self.digest}
+
+    @property
+    def scope(self) -> ProofScope:
+        """How much of the migration is compared."""
+        why = sorted({one for reasons in self.in_part.values() for one in reasons})
+        return ProofScope(len(self.names), len(self.in_part), tuple(why), self.excluded)
 
     def owns(self, run: RunInfo) -> bool:
         """Whether a run is of this configuration, as it is or as it was: of its servers, and of one of its tables.

@@ -8,12 +8,13 @@ from itertools import groupby
 from typing import Any, Literal
 
 from migverify.codec import decode
+from migverify.config import Config, comparison_digest
 from migverify.errors import PlanError
 from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKind, TableResult, Verdict
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
 from migverify.tables.quick import QuickRead
-from migverify.tables.run_facts import carried_from, planned_pairs
+from migverify.tables.run_facts import carried_from, is_of_endpoints, planned_pairs
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import identities_of
 from migverify.tables.watch_status import Base
@@ -57,11 +58,16 @@ def tables_run(
     return named_run(store, name, StoredKind.TABLES, digest, suits=suits, is_own=is_own)
 
 
-def run_of_tables(store: ResultStore, name: str) -> RunInfo:
-    """Return a run of the tables, for those who show it: also a quick answer, where its id names it."""
+def run_of_tables(store: ResultStore, name: str, config: Config | None = None) -> RunInfo:
+    """Return a run of the tables, for those who show it: also a quick answer, where its id names it.
+
+    ``last`` is the newest of the servers of the configuration; None: of any.
+    """
     if name != "last" and (info := store.load_run(name)).kind is StoredKind.QUICK:
         return info
-    return named_run(store, name, StoredKind.TABLES)
+    if config is None:
+        return named_run(store, name, StoredKind.TABLES)
+    return tables_run(store, name, comparison_digest(config), is_own=lambda run: is_of_endpoints(run, config))
 
 
 def run_to_resume(store: ResultStore, name: str, digest: str, is_own: IsOwn = any_run) -> RunInfo:

@@ -193,7 +193,7 @@ def refuse_run(info: RunInfo, prepared: PreparedTables) -> None:
 def _refuse_same_server(config: Config, secrets: Secrets) -> None:
     def identity(endpoint: Endpoint) -> ServerIdentity:
         with open_session(endpoint, secrets.get(endpoint.name)) as session:
-            return server_identity(session)
+            return server_identity(session, endpoint)
 
     target = config.target
     target_identity = identity(target)

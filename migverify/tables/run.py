@@ -119,7 +119,7 @@ def run_tables(
             if prepared.hidden:
                 verdicts.append(Verdict.INCONCLUSIVE)
             if quick is not None:
-                verdicts.append(Verdict.INCONCLUSIVE)  # whatever the tables say: a part of them proves nothing
+                verdicts.append(Verdict.INCONCLUSIVE)  # no matter what the tables say: a part of them proves nothing
             trace.verdict = verdict = Verdict.worst(verdicts)
         except KeyboardInterrupt:
             store.finish_run(run_id, Verdict.INCONCLUSIVE, {"reasons": [INTERRUPTED], "seconds": time.time() - started})

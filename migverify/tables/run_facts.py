@@ -12,7 +12,7 @@ from typing import Any
 from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.config import Config
-from migverify.errors import UsageError
+from migverify.errors import MigverifyError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore
 
@@ -58,6 +58,11 @@ class ProofScope:
         """What a MATCH of the run does not say, for a line of text; empty: it is of all rows of all tables."""
         part = f"{self.in_part:,} of them in part ({', '.join(self.why)})" if self.in_part else ""
         return ", ".join(filter(None, (part, f"{len(self.excluded):,} excluded" if self.excluded else "")))
+
+    @property
+    def left_out(self) -> str:
+        """How many tables the run is of, and what a MATCH does not say of them; empty: it is of all rows of all."""
+        return f"{self.tables:,} tables, {self.words}" if self.words else ""
 
 
 def proof_scope(runs: Sequence[RunInfo]) -> ProofScope:
@@ -113,18 +118,23 @@ def compared_with_itself(run: RunInfo, load: Callable[[str], RunInfo]) -> bool:
     if not isinstance(endpoints, Mapping):
         return False
     target = endpoints.get("target")
-    if not any(_is_same_server(facts, target) for name, facts in endpoints.items() if name != "target"):
+    if not any(_is_same(facts, target) for name, facts in endpoints.items() if name != "target"):
         return False
     return any(entry.get("source") == entry.get("target") for entry in planned_pairs(load(run.run_id)).values())
 
 
-def _is_same_server(one: Any, other: Any) -> bool:
-    """Whether what a run keeps of two endpoints is of one server: by the ids they report, else by their addresses."""
+def _is_same(one: Any, other: Any, *, by_name: bool = False) -> bool:
+    """Whether what runs keep of two endpoints is of one server: by the ids they report, else by their addresses.
+
+    ``by_name``: an equal address is enough, also of another id. The two are one endpoint of a configuration then, and a
+    replica may have taken over; of two endpoints, one address can be that of a proxy before two servers.
+    """
     if not isinstance(one, Mapping) or not isinstance(other, Mapping):
         return False
+    has_address = bool(_address(one)) and compared_address(_address(one)) == compared_address(_address(other))
     if one.get("server") and other.get("server"):
-        return bool(one["server"] == other["server"])
-    return ("host" in one or "address" in one) and _address(one) == _address(other)
+        return bool(one["server"] == other["server"]) or (by_name and has_address)
+    return has_address
 
 
 def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
@@ -136,7 +146,14 @@ def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
     known = run.facts.get("endpoints")
     if not isinstance(known, Mapping) or not known:
         return True
-    return known.keys() == endpoints.keys() and all(_is_same(known[name], endpoints[name]) for name in endpoints)
+    return known.keys() == endpoints.keys() and all(
+        _is_same(known[name], endpoints[name], by_name=True) for name in endpoints
+    )
+
+
+def is_of_endpoints(run: RunInfo, config: Config) -> bool:
+    """Whether a run read the servers that a configuration names by their addresses, or does not say which it read."""
+    return is_of_servers(run, {name: {"address": address} for name, address in pair_addresses(config).items()})
 
 
 def is_of_other_servers(run: RunInfo, other: RunInfo) -> bool:
@@ -149,12 +166,6 @@ def _server(run: RunInfo, name: str) -> Any:
     endpoints = run.facts.get("endpoints")
     facts = endpoints.get(name) if isinstance(endpoints, Mapping) else None
     return facts.get("server") if isinstance(facts, Mapping) else None
-
-
-def _is_same(then: Any, now: Any) -> bool:
-    if compared_address(_address(then)) == compared_address(_address(now)):
-        return True
-    return isinstance(then, Mapping) and bool(then.get("server")) and then["server"] == now.get("server")
 
 
 def newer_differences(
@@ -178,11 +189,41 @@ def newer_differences(
 
 
 def carried_from(store: ResultStore, run: RunInfo) -> list[RunInfo]:
-    """Return a run and, newest first, the runs whose equal chunks it holds: a recheck holds those of an earlier run."""
+    """Return a run and, newest first, the runs whose equal chunks it holds: a recheck holds those of an earlier run.
+
+    A run by ``--since`` has a result of its own for every table. All but the run itself have their plans.
+    """
     runs = [run]
     while before := runs[-1].facts.get("rechecks"):
         runs.append(store.load_run(str(before)))
     return runs
+
+
+def whole_reads(store: ResultStore, chain: Sequence[RunInfo]) -> dict[str, str]:
+    """Return by table pair the run that began to read it whole; one by ``--since`` rests on an earlier run for that.
+
+    ``chain`` are a run and those whose equal chunks it holds, with their plans, the newest first (``carried_from``).
+    """
+    reads: dict[str, str] = {}
+    for run in chain:
+        rests: dict[str, str] = {}
+        for result in store.table_results(run.run_id) if run.facts.get("since_run") else ():
+            if isinstance(base := result.details.get("rests_on"), Mapping):
+                rests[result.pair] = str(base.get("run"))
+        for pair in planned_pairs(run):
+            if pair not in reads:
+                reads[pair] = rests.get(pair, run.run_id)
+            elif pair not in rests and any(reads[pair] == one.run_id for one in chain):
+                reads[pair] = run.run_id  # the recheck holds its equal chunks
+    return reads
+
+
+def run_in(store: ResultStore, run_id: str) -> RunInfo | None:
+    """Return a run that another one rests on; None where it is not in the store any more."""
+    try:
+        return store.load_run(run_id)
+    except MigverifyError:
+        return None
 
 
 def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:

@@ -22,7 +22,7 @@ MOST_ROWS = 32_768
 LEAST_ROWS = 1_000
 """Rows of a range of a round within so many minutes: small ranges cost a statement each."""
 MOST_PARTS = 64
-"""About how many parts of a table are told apart."""
+"""About how many parts of a table are distinguished."""
 MARGIN = 1.25
 """A round is planned to take less than the time that is allowed: tables grow, and servers wait."""
 BURST_SECONDS = 5.0
@@ -265,7 +265,7 @@ class SweepStatus:
     """What the rounds have shown by now.
 
     Every row was equal at some moment since ``equal_since`` (Unix time), ``age_seconds`` ago, but for the keys that are
-    open or diverged; None before the first round over all tables has ended. ``bound_seconds`` is what was asked for,
+    open or diverged; None before the first round over all tables has ended. ``bound_seconds`` is what was requested,
     ``final_as_of`` the moment of a final pass that has read all tables, as text.
     """
 
@@ -323,7 +323,7 @@ def sweep_gaps(sweep: Sweep, status: SweepStatus) -> list[str]:
 
 
 def sweep_blind_spots(status: SweepStatus) -> list[str]:
-    """Return what the rounds cannot see, whatever they find."""
+    """Return what the rounds can never see."""
     if status.final_as_of:
         after = f"what was written on the target after {status.final_as_of}"
     else:

@@ -156,7 +156,7 @@ class Task:
     to ``parts`` keys that cut ``range`` evenly. ``sums``: bucket sums of ``side`` with ``buckets`` buckets.
     ``bucket_rows``: row diffs of the buckets in ``wanted``, from group ``number`` on.
     ``confirm``: read the rows of ``diffs`` again. ``counts``: rows of both sides; where an earlier read had ``counts``,
-    again until the difference stands still.
+    again until the difference is stable.
     """
 
     kind: str

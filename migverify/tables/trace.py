@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RunTrace:
-    """What is told of a run while it goes on; this one tells nobody."""
+    """What is reported of a run while it goes on; this one reports to nobody."""
 
     verdict = Verdict.INCONCLUSIVE
     """The verdict of the run, once it is known."""

@@ -24,6 +24,7 @@ from migverify.store.results import ResultStore
 from migverify.tables.diff import PairReader
 from migverify.tables.last_status import LAST_STATUS, LastStatus
 from migverify.tables.moving_rows import MovingRows
+from migverify.tables.run_facts import ProofScope
 from migverify.tables.sweep import Sweep
 from migverify.tables.tasks import PairPlan, Rules
 from migverify.tables.watch_check import Checked, CheckMoment, check, transition_text
@@ -72,7 +73,7 @@ class TablesWatch:
     ``new_tables`` lists the target's tables that should have a pair and had none at the start, where the changes need
     not show that they were made: a changefeed may leave them out.
     ``moving`` proves rows that are written all the time, where the written side keeps versions.
-    ``blind_spots`` are words for what the streams do not show.
+    ``blind_spots`` are words for what the streams do not show, ``scope`` is what the configuration has compared.
     """
 
     pairs: Sequence[Watched]
@@ -100,6 +101,7 @@ class TablesWatch:
     new_tables: Callable[[Session], Sequence[tuple[str, str]]] | None = None
     moving: MovingRows | None = None
     blind_spots: Sequence[str] = ()
+    scope: ProofScope = field(default_factory=ProofScope)
     ranges: RangeReads = field(init=False)
     _changes: ChangeCollector = field(init=False)
     _witnesses: dict[int, list[int]] = field(default_factory=dict)
@@ -198,7 +200,7 @@ class TablesWatch:
         return {n: min(ordinal, self.sources[n].ordinal) for n, ordinal in self._applied.items()}
 
     def _begin(self, stack: ExitStack) -> None:
-        self.ledger.reread_diverged()
+        self.ledger.reread(time.time())
         self._changes = ChangeCollector(
             self.ledger, self.streams, self.pairs, self.in_scope, self.catch_up, self._take_finding
         )
@@ -478,5 +480,5 @@ class TablesWatch:
             ending is Ending.TIMED_OUT, tuple(self.uncovered), self.ranges.progress(),
             self.sweep if self.past is not None else None,
             self.old_side.status() if isinstance(self.old_side, OldSide) else self.old_side,
-            [*self.blind_spots, *self._not_swept()],
+            [*self.blind_spots, *self._not_swept()], self.scope,
         ))  # fmt: skip

@@ -34,7 +34,7 @@ TRIES = 3
 REFUTES = 20
 """So many rows that the target did not have at their commit, and none that it had changed, are those of another one."""
 _EXACT = frozenset({"integer", "year", "decimal", "text", "binary"})
-"""Families of keys whose text in a message is that of the server, whatever the time zone."""
+"""Families of keys whose text in a message is that of the server in any time zone."""
 
 
 @dataclass(frozen=True, slots=True)

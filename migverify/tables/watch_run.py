@@ -146,7 +146,7 @@ def watch_tables(
             ledger.keep(HAND_OVER, unread.as_text(base.run_id))
         if resumed is not None:
             record_converged(watch.pairs, ledger, store, run.run_id)
-        watch.on_status = on_status
+        watch.on_status, watch.scope = on_status, prepared.scope
         status = watch.run(stop)
         _record_end(watch, run, status, prepared)
         return status

@@ -17,6 +17,7 @@ from migverify.exposition import number as sample_value
 from migverify.model import NextStep, NotCovered, TableResult, Verdict
 from migverify.tables.outcome import pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import plan_digest
+from migverify.tables.run_facts import ProofScope
 from migverify.tables.sweep import Sweep, SweepStatus, sweep_blind_spots, sweep_gaps, sweep_status
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import Watched
@@ -35,7 +36,7 @@ SILENT_SECONDS = 60.0
 class WatchRules:
     """Waits in seconds; ``until`` the place each source must be drained to, None to watch until stopped.
 
-    ``is_as_of``: the verdict at the end is one as of that place, whatever is written behind it.
+    ``is_as_of``: the verdict at the end is one as of that place, no matter what is written behind it.
     """
 
     delay: float = 1.0
@@ -137,7 +138,8 @@ class TablesStatus(WatchStatus):
     ``reverse``: the target is written, and the source follows. ``as_of`` is the place up to which every written key of
     every table is proved, empty while there is none; ``as_of_verdict`` is the verdict as of there, INCONCLUSIVE where
     that is longer ago than ``watch.hot_seconds``. ``sweep``: what is known without a changefeed. ``old_side``: what
-    is known of writes on the source that the feed did not make, None where that is not asked.
+    is known of writes on the source that the feed did not make, None where that is not asked. ``left_out`` says, and
+    ``in_part`` and ``excluded`` count, which tables the configuration has compared in part or leaves out.
     """
 
     prefix: ClassVar[str] = "migverify_watch"
@@ -150,6 +152,9 @@ class TablesStatus(WatchStatus):
     as_of_verdict: Verdict = Verdict.INCONCLUSIVE
     sweep: SweepStatus | None = None
     old_side: OldSideStatus | None = None
+    left_out: str = ""
+    in_part: int = 0
+    excluded: int = 0
 
     @property
     def parts(self) -> Sequence[TableStatus]:
@@ -159,11 +164,13 @@ class TablesStatus(WatchStatus):
     def headline(self) -> str:
         """Return the state of the watch in one line."""
         opened = sum(t.pending + t.doubt + t.hot for t in self.tables)
+        left_out = [self.left_out] if self.left_out else []
         if self.sweep is not None and not self.as_of:
             diverged = sum(t.diverged for t in self.tables)
             shown = self.sweep.text(has_others=bool(opened or diverged))
-            return f"rollback {self.verdict.value}; {shown}; {opened:,} keys open, {diverged:,} diverged"
-        said = [self._rollback(opened) if self.reverse else self.verdict.value]
+            said = [f"rollback {self.verdict.value}", *left_out, shown]
+            return "; ".join([*said, f"{opened:,} keys open, {diverged:,} diverged"])
+        said = [self._rollback(opened) if self.reverse else self.verdict.value, *left_out]
         for source in self.sources:
             lag = "lag unknown" if source.lag_seconds is None else (
                 f"lag {source.lag_seconds:.1f} s / {source.lag_transactions:,} transactions")  # fmt: skip
@@ -208,6 +215,8 @@ class TablesStatus(WatchStatus):
         """Yield the gauges of streams and tables."""
         direction = {"direction": "reverse" if self.reverse else "forward", "run": self.run_id}
         yield Metric(f"{self.prefix}_info", "1; which direction this is, and its run.", [(direction, "1")])
+        yield Metric(f"{self.prefix}_left_out_tables", "Tables that a verdict is not about, or is in part.",
+                     [({"why": "in part"}, f"{self.in_part}"), ({"why": "excluded"}, f"{self.excluded}")])  # fmt: skip
         yield Metric(f"{self.prefix}_as_of_seconds", "Unix time up to which a rollback is proved; NaN: none, forward.",
                      [({}, sample_value(self.as_of_time))])  # fmt: skip
         yield Metric(f"{self.prefix}_as_of_verdict", "The verdict as of the place up to which all is proved.",
@@ -247,6 +256,7 @@ class WatchFacts:
     ``since`` are the first places without a proof, ``notes`` those of the ledger. ``uncovered`` names tables in scope
     that were not watched from the beginning, and why; ``stale`` says per pair how far its comparison is. ``sweep`` is
     given where no changefeed shows what is written. ``blind_spots`` are words for what the streams do not show.
+    ``scope`` is what the configuration has compared.
     """
 
     run_id: str
@@ -265,6 +275,7 @@ class WatchFacts:
     sweep: Sweep | None = None
     old_side: OldSideStatus | None = None
     blind_spots: Sequence[str] = ()
+    scope: ProofScope = field(default_factory=ProofScope)
 
     @property
     def is_passed(self) -> bool:
@@ -323,7 +334,8 @@ def status_of(facts: WatchFacts) -> TablesStatus:
             *facts.blind_spots,
             *(_not_carried(tables) if facts.limits.reverse and sweep is None else ()),
         ),
-        old_side=facts.old_side,
+        old_side=facts.old_side, left_out=facts.scope.left_out, in_part=facts.scope.in_part,
+        excluded=len(facts.scope.excluded),
     )  # fmt: skip
 
 
@@ -343,7 +355,7 @@ def _old(
     if not as_of:
         yield "no place is known up to which all written keys are proved"
     ages = [table.oldest_seconds for table in tables] + [source.lag_seconds for source in sources]
-    if as_of and facts.limits.reverse and facts.sweep is None:  # a changefeed that stands still shows no later write
+    if as_of and facts.limits.reverse and facts.sweep is None:  # a changefeed without progress shows no later write
         ages.append(time.time() - _time_of(as_of))
     if max((age for age in ages if age is not None), default=0.0) > facts.limits.hot_seconds:
         yield f"what was written more than {facts.limits.hot_seconds:g} s ago is not proved"
@@ -434,7 +446,7 @@ def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | No
 
 
 def _standing(sources: Sequence[SourceProgress], until: Mapping[int, int]) -> Iterator[str]:
-    """Yield which changefeed has a watermark that stands still: it moves on also while nothing is written."""
+    """Yield which changefeed has a watermark that does not move: it moves on also while nothing is written."""
     for number, progress in enumerate(sources):
         seconds = time.monotonic() - progress.moved_at
         is_there = number in until and progress.ordinal >= until[number]

@@ -6,7 +6,7 @@ MySQL follows the target by a feed that cannot be observed, so a row that differ
   round that comes by it states its own moment for the row, and in a final pass no version of before its moment counts;
 - *diverged* when both sides stood still for the settle time, in every version that was read in between, and the feed is
   known to have gone on meanwhile: by a marker that was written later, or by three rows written later that are equal;
-- in doubt otherwise. A feed that stands still is no difference.
+- in doubt otherwise. A feed without progress is no difference.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class SettleTime(Applied):
     """Nothing but time: what was read ``seconds`` ago should be applied by now.
 
     ``has_timestamps``: places are timestamps of the source, and the stream must have come ``seconds`` further as well.
-    A feed that stands still shows no later write of a key, so a row may be equal because it changed back meanwhile.
+    A feed without new changes shows no later write of a key, so a row may be equal because it changed back meanwhile.
     """
 
     seconds: float

@@ -335,10 +335,14 @@ class Ledger(MovingKeys):
         sql = f"SELECT key FROM touched WHERE diverged=1 AND pair=? AND key IN ({marks})"  # noqa: S608 - marks only
         return {texts[text] for (text,) in self._read(sql, [pair, *texts])}
 
-    def reread_diverged(self) -> None:
-        """Let every diverged key be read again before anything is concluded: it may be repaired since."""
+    def reread(self, now: float) -> None:
+        """Let diverged keys be read before anything is concluded, as they may be repaired since, and no key wait.
+
+        What a key waits for is of an earlier process: half a minute, or longer where its clock was ahead.
+        """
         with self._transaction() as db:
             db.execute("UPDATE touched SET state=3, due=0 WHERE state=2")
+            db.execute("UPDATE touched SET due=0, first=min(first,?) WHERE due>?", [now, now])
 
     def keep_round(self, pair: int, state: str) -> None:
         """Keep how far the rounds over a table are."""

@@ -184,7 +184,7 @@ class OldSide:
         return [*at_once, *self._pending.take(self._pairs.newest, now, self._crossing.counts.findings)]
 
     def _ask(self, head: Callable[[], int]) -> None:
-        # Everything was received that was followed, and nothing is led that was not asked for.
+        # Everything was received that was followed, and nothing is led that was not requested.
         now = time.monotonic()
         if self._has_new and now - self._asked_at >= HEAD_SECONDS:
             self._asked_at = now

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from migverify.watch.crossing_model import CrossingFinding, CrossingKind
 
 PENDING_SECONDS = 10.0
-"""Age from which a finding is given out though no marker came: a feed that stands still sends nothing again."""
+"""Age from which a finding is given out though no marker came: a feed without new changes sends nothing again."""
 _AT_ONCE = (CrossingKind.STALE, CrossingKind.CIRCLES)
-"""Kinds that hold whatever the feed sends again."""
+"""Kinds that hold no matter what the feed sends again."""
 
 
 @dataclass(slots=True)

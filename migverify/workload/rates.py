@@ -77,7 +77,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class _TopKeys:
-    """Counts of the keys that are written most, by Misra and Gries: what is told was counted, some more may be.
+    """Counts of the keys that are written most, by Misra and Gries: what is reported was counted, some more may be.
 
     A key of more than ``missed`` writes is always held.
     """
@@ -128,7 +128,7 @@ def read_load(
     Parameters
     ----------
     keys
-        Keys of the source's tables. Triggers and foreign keys do not count: what they write is not told by a text.
+        Keys of the source's tables. Triggers and foreign keys do not count: no text shows what they write.
     columns, row_bytes
         By table of the source: the columns whose order of values matters, and the length of a row.
     stretch
@@ -200,7 +200,7 @@ class _Walk:
     ) -> tuple[int, int]:  # fmt: skip
         """Count a statement that writes; return its rows and bytes."""
         names = _tables(meaning, database)
-        # rows and upserts of an INSERT are told by its tokens, a single table of another statement by its structure
+        # rows and upserts of an INSERT are known by its tokens, a single table of another statement by its structure
         tells = len(names) != 1 or meaning.classification.words[:1] in (("INSERT",), ("REPLACE",))
         lexed = list(tokens(sql, "mysql", modes)) if tells else []
         words = _words(sql, lexed)
@@ -322,7 +322,7 @@ def _written(
         end += 2
     text = b"".join(sql[token.start : token.end] for token in lexed[at:end]).replace(b"`", b"")
     name = qualified(text.decode("utf-8", "replace"), database)
-    # sqlglot does not read REPLACE: its table stands where that of an INSERT does
+    # sqlglot does not read REPLACE: its table is where that of an INSERT is
     return name if name in names or (not names and words[:1] in ([b"INSERT"], [b"REPLACE"])) else None
 
 

@@ -1,4 +1,4 @@
-"""A database of migverify's own on a server: marked as its own, held against other runs, dropped afterwards."""
+"""A database of migverify's own on a server: marked as its own, locked against other runs, dropped afterwards."""
 
 from __future__ import annotations
 

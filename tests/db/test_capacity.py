@@ -86,11 +86,9 @@ def test_a_window_that_is_too_short_fails(
     fill(databases)
     path = write_config(tmp_path, pair, databases.name)
     verify(path)
-    code, told = capacity(path, capsys, "--window", "0.001s", "--target-free", "1")
+    code, told = capacity(path, capsys, "--window", "1h30m", "--replay-time", "2h", "--target-free", "1")
     assert code == 1
     assert told["window source and target"]["state"] == "fail"
-    code, told = capacity(path, capsys, "--window", "10h", "--replay-time", "11h")
-    assert code == 1
     assert "replay" in told["window source and target"]["value"]
 
 

@@ -118,6 +118,19 @@ def test_two_services_are_proved_within_the_budget_and_the_fault_of_one_is_its_r
     assert {one["standing"] for one in fleet.status().values()} == {"READY"}
 
 
+def test_two_names_of_a_server_are_one_budget(fleet: RealFleet) -> None:
+    pair = fleet.databases.pair
+    config = json.loads((fleet.folder / "users.json").read_text())
+    assert {config[side]["host"] for side in ("source", "target")} == {"127.0.0.1"}
+    for side in ("source", "target"):
+        config[side]["host"] = "localhost"
+    (fleet.folder / "users.json").write_text(json.dumps(config))
+    code, out = fleet.run("fleet verify --plan")
+    assert code == 0, out
+    needs = [f"{BUDGET} to 127.0.0.1:{one.port} = localhost:{one.port}" for one in (pair.source, pair.target)]
+    assert all(all(line.count(each) == 1 for each in needs) for line in out.splitlines()), out
+
+
 def test_a_change_on_the_target_alone_is_found_by_a_quick_answer_and_by_a_whole_read(fleet: RealFleet) -> None:
     options = ["--config", str(fleet.folder / "users.json")]
     known = json.loads(fleet.path.read_text())

@@ -21,6 +21,7 @@ from migverify.config import Config, load_config
 from migverify.db.session import Session
 from migverify.db.snapshot import current_timestamp
 from migverify.model import Verdict
+from migverify.signals import SignalEvent
 from migverify.store.open import open_store
 from migverify.tables import watch_run
 from migverify.tables.prepare import prepared_run
@@ -190,7 +191,7 @@ class Back:
         self.run = ours.recv()
 
     def _watch(self, request: TablesWatchRequest, say: Any) -> None:
-        stopped = threading.Event()
+        stopped = SignalEvent()
         signal.signal(signal.SIGTERM, lambda *_: stopped.set())
         with (
             prepared_run(self.config, None, current=True) as (loaded, secrets, prepared),

@@ -163,6 +163,9 @@ def test_a_table_is_not_compared_with_itself(
         assert f"target (localhost:{server.port}) are the same server" in refused, command
         assert f"{name}.a and 3 more would be compared with itself" in refused
         assert "Correct target.url" in refused
+    assert run(["check", "--config", str(config)]) == 1
+    answers = capsys.readouterr().out
+    assert f"target (localhost:{server.port}) are the same server, and {name}.a and 3 more would be" in answers
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps({
         "version": "recon/v1",

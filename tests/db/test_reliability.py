@@ -178,14 +178,15 @@ def statements_running(server: LabServer) -> list[str]:
     return [str(row[0]) for row in rows if "PROCESSLIST" not in str(row[0]) and "`t`" in str(row[0])]
 
 
-def test_ctrl_c_stops_the_queries_says_how_to_go_on_and_can_be_resumed(
-    own: tuple[LabServers, Path], large: str, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_queries_says_how_to_go_on_and_can_be_resumed(
+    own: tuple[LabServers, Path], large: str, tmp_path: Path, number: signal.Signals
 ) -> None:
     pair, _ = own
     config = write_config(tmp_path, pair, large, limits={"chunk_rows": 50_000, "max_chunk_rows": 50_000})
     process = begin(config)
     time.sleep(0.3)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     _, messages = process.communicate(timeout=60)
     assert process.returncode == 130
     run_id = re.search(r"--resume (\S+?)\)", process.first_line)  # type: ignore[attr-defined]

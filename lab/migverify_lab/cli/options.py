@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from migverify.cli.console import say
 from migverify.errors import UsageError
+from migverify.signals import ENDING, SignalEvent
 
 if TYPE_CHECKING:
     from migverify_lab.session import LabServer
@@ -75,14 +75,9 @@ def progress() -> Callable[[str], None]:
     return tell
 
 
-def until_signal(end: Callable[[], None]) -> None:
-    """Call a function on SIGINT and SIGTERM."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: end())
-
-
-def signal_event() -> threading.Event:
+def signal_event() -> SignalEvent:
     """Return an event that SIGINT and SIGTERM set."""
-    ended = threading.Event()
-    until_signal(ended.set)
+    ended = SignalEvent()
+    for number in ENDING:
+        signal.signal(number, lambda *_: ended.set())
     return ended

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from migverify.cli.console import examples, say
 from migverify.errors import ExitCode, UsageError
+from migverify.signals import ENDING, SignalEvent, handled
 from migverify_lab.cli.options import LabFolder, SourceServer, TargetServer, lab_pair
 
 if TYPE_CHECKING:
@@ -85,21 +85,12 @@ def _position(text: str, server: LabServer) -> Position:
 
 def _run(running: Replicator) -> None:
     """Run until the stream's end or a signal to end."""
-    stopped = False
-
-    def end(*_: object) -> None:
-        nonlocal stopped
-        stopped = True
-
-    old = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    stopped = SignalEvent()
+    with handled(ENDING, lambda _: stopped.set()):
         running.start()
-        while running.running and not stopped:
-            time.sleep(0.1)
+        while running.running and not stopped.wait(0.1):
+            pass
         running.stop()
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 class _Teller:

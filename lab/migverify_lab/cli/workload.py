@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from migverify.cli.console import examples, say
 from migverify.errors import ExitCode
+from migverify.signals import ENDING, handled
 from migverify_lab.cli.options import Json, LabFolder, SourceServer, TargetServer, lab_pair
 
 if TYPE_CHECKING:
@@ -63,12 +63,8 @@ def workload(
         create_tables((source_server, target_server), database, accounts, seed)
         say(f"made the payment tables in {database} on {source_server} and {target_server}")
     load = Workload(options, _teller())
-    old = {number: signal.signal(number, lambda *_: load.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handled(ENDING, lambda _: load.stop()):
         result = load.run()
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
     short = rate > 0 and result.changes < planned
     document = {
         "changes": result.changes, "transactions": result.transactions, "seconds": round(result.seconds, 3),

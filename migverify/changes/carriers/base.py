@@ -213,7 +213,7 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The reader of a followed carrier is alive. It comes about every second, whatever else comes."""
+    """The reader of a followed carrier is alive. It comes about every second, beside all else."""
 
 
 class CarriedRow(NamedTuple):

@@ -85,7 +85,7 @@ class CanalJson(Parser):
     flavor
         The server that the changes were made on.
     keys_only
-        The reader wants key columns: others are decoded when their texts are asked for.
+        The reader wants key columns: others are decoded when their texts are needed.
     """
 
     name: ClassVar[str] = "canal-json"

@@ -4,7 +4,7 @@ A change that was committed after a position was sent after it: its message is n
 difference of the clocks. So a partition is read from the first message of that time on, and a few before it, whose
 timestamps prove that the changefeed ran by then.
 
-A watermark is handed on only after the partitions were asked for once more: a changefeed writes a change to a new
+A watermark is handed on only after the partitions were listed once more: a changefeed writes a change to a new
 partition before it sends the watermark beyond it, so no partition is overlooked.
 """
 

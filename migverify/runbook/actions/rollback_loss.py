@@ -1,4 +1,4 @@
-"""The gate ``rollback.loss``: what going back would lose now, held against limits.
+"""The gate ``rollback.loss``: what going back would lose now, compared with limits.
 
 Its evidence is the numbers, and the moment that they are as of; the page of the run shows them.
 """

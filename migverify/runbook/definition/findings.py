@@ -61,7 +61,7 @@ RULES = (
     # steps
     LintRule("no-expect", True, "a step without evidence", "Say under `expect` what proves that it worked."),
     LintRule("check-cannot-fail", True,
-             "a command as evidence that passes whatever happened (`true`, `:`, `echo`, `exit 0`)",
+             "a command as evidence that always passes (`true`, `:`, `echo`, `exit 0`)",
              "Ask what proves it; a `manual` step that no check can prove takes `attest: what is stated`."),
     LintRule("attest-unfit", True, "`attest` on a step that is not manual, or without a reviewer",
              "Only what a person does is attested, and another person accepts it."),
@@ -135,7 +135,7 @@ RULES = (
     LintRule("rollback-without-time", True, "a rollback without planned time in a runbook with a window",
              "Add `rollback.plan`."),
     LintRule("limit-over-window", True, "`sign_off_ttl` or `decision_by` longer than the window", "Shorten it."),
-    LintRule("readiness-contradicts", True, "more clean drills asked for than drills", "Mend `policy.readiness`."),
+    LintRule("readiness-contradicts", True, "more clean drills required than drills", "Mend `policy.readiness`."),
     LintRule("no-sink", False, "steps are announced, and there is no sink", "Declare one under `sinks`."),
 )  # fmt: skip
 
@@ -143,7 +143,7 @@ RULES_BY_ID = {rule.id: rule for rule in RULES}
 
 
 def rules_markdown() -> str:
-    """Return the table of rules that stands in docs/runbooks.md."""
+    """Return the table of rules of docs/runbooks.md."""
     lines = ["| rule | refuses | what to do |", "|---|---|---|"]
     for rule in RULES:
         what = rule.what if rule.refused else f"{rule.what} (a warning)"

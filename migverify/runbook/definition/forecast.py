@@ -52,7 +52,7 @@ NO_DRILLS = Drills()
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands, seconds from its start: steps that ended (or will not run), and steps under way."""
+    """How far a run is, seconds from its start: steps that ended (or will not run), and steps under way."""
 
     finished: Mapping[str, float] = field(default_factory=dict)
     running: Mapping[str, float] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def forecast(
     runbook: Runbook, kind: RunKind, expected: Mapping[str, Estimate], progress: Progress, now: float,
     handoff: float = HANDOFF_SECONDS,
 ) -> Forecast:  # fmt: skip
-    """Say when a run will end, from where it stands ``now`` (seconds from its start).
+    """Say when a run will end, from what it is ``now`` (seconds from its start).
 
     What runs ends at its start plus its estimate and its review, and not before now; what waits begins when its last
     need ends and people have handed it over, and not before now.

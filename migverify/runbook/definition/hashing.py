@@ -15,7 +15,7 @@ from typing import Any
 from migverify.runbook.model import Step
 
 COSMETIC = ("title", "instruction")
-"""Keys of a step that may be mended without voiding drills; an instruction only where it is not what is carried out."""
+"""Keys of a step that may change without voiding drills; an instruction only where it is not what is carried out."""
 
 _BY_HAND = ("manual", "decision")
 _SUFFIXES = (".sh", ".bash", ".py", ".pl", ".rb", ".js", ".sql")

@@ -198,7 +198,7 @@ def _filled(
 
 def _misused(data: object, declared: Mapping[str, ParameterPart]) -> list[Unfit]:
     return [
-        Unfit("text-in-command", steps, f"the parameter {name} is free text, and stands in a command", "")
+        Unfit("text-in-command", steps, f"the parameter {name} is free text, and part of a command", "")
         for steps, name, key in uses(data)
         if key in COMMAND_KEYS and name in declared and declared[name].type == "text"
     ]

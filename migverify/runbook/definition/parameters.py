@@ -177,7 +177,7 @@ def fill(
 
 
 def uses(data: Any, steps: Steps = ()) -> list[tuple[Steps, str, str]]:
-    """Every placeholder of the data: where it stands, its name, and the key whose text it is in."""
+    """Every placeholder of the data: where it is, its name, and the key whose text it is in."""
     if isinstance(data, str):
         key = next((str(step) for step in reversed(steps) if isinstance(step, str)), "")
         return [(steps, name, key) for name in PLACEHOLDER.findall(data)] if "{{" in data else []

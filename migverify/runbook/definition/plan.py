@@ -234,7 +234,7 @@ def rollback_peak(runbook: Runbook, plan: Plan) -> tuple[float, float, str]:
     """Return the worst moment of a plan to go back: when, how long everything armed then takes, after which step.
 
     A rollback is armed when its step ends, and until the step of ``valid_until``, or a hard point of no return, begins.
-    The worst moment is that at which the way back ends latest.
+    The worst moment is that at which the rollback ends latest.
     """
     steps = {step.id: step for step in runbook.steps}
     moments: list[tuple[float, int, str]] = []

@@ -151,7 +151,7 @@ def changes(
 
 
 def standing_changes(evaluation: ReadinessEvaluation, some: tuple[ConditionChange, ...]) -> tuple[ConditionChange, ...]:
-    """Return what somebody has to be told who heard nothing so far: bad conditions that are not among the changes."""
+    """Return what somebody has to learn who received nothing so far: bad conditions that are not among the changes."""
     said = {one.condition.id for one in some}
     verdict = evaluation.verdict
     bad = (one for one in evaluation.own if evaluation.known(one).is_bad and one.id not in said)

@@ -258,7 +258,7 @@ def last_watched(files: Iterable[Path], file: str, environment: str | None, para
             lines = [parse_json(line) for line in path.read_bytes().splitlines() if b'"kind":"watched"' in line]
             last = WatchedRunbook.of_json(lines[-1]["runbook"]) if lines else None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            continue  # whoever opens that log is told of it
+            continue  # whoever opens that log is warned
         if last is not None and last.file == file and last.parameters == parameters:
             found.append(last)
     meant = [one for one in found if environment in (None, one.environment)]

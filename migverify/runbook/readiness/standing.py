@@ -149,7 +149,7 @@ def capacity(answers: Sequence[GuardAnswer] | None, asked: float | None, now: fl
 def _ahead(words: str, age: float) -> str:
     """Return that evidence is of the future, or of no time at all; empty where it is not.
 
-    By its age it would be fresh until the clock has caught up, whatever became of it.
+    By its age it would be fresh until the clock has caught up, even if it is gone.
     """
     if age >= -CLOCK_SKEW:
         return ""
@@ -323,13 +323,14 @@ def proof(newest: LastProof | None, now: float, max_age: float) -> Condition:
     if newest is None:
         return _condition("proof", ["no verification of all tables is in the store"], (), "none", do)
     age, about = now - newest.began, f"run {newest.run_id}"
+    differ = "tables differ in run {}"  # one reason, while that run goes on and after it: it is announced once
     if newest.verdict is Verdict.MISMATCH:
-        return _condition("proof", [f"{about} is MISMATCH"], (), about, "migverify tables verify")
+        return _condition("proof", [differ.format(newest.run_id)], (), about, "migverify tables verify")
     if newest.verdict is not Verdict.MATCH:
         return _condition("proof", (), [f"{about} is {newest.verdict}"], about, do)
     if newest.differs:
-        reasons = [f"tables differ in run {run}, which is newer than {about} read them whole" for run in newest.differs]
-        return _condition("proof", reasons, (), about, "migverify tables verify")
+        about += ", which read them whole before"
+        return _condition("proof", map(differ.format, newest.differs), (), about, "migverify tables verify")
     if ahead := _ahead(f"{about} began", age):
         return _condition("proof", (), [ahead], about, "Set the clocks right, then migverify tables verify.")
     late = [f"{about} is {age / DAY:.1f} days old, and at most {max_age / DAY:g} count"] if age > max_age else []

@@ -1,11 +1,11 @@
 """Reads what the standing conditions are judged by: servers by the guard of settings, the store, and ledgers.
 
-Every read stands for itself: one that fails leaves its own conditions unknown, with the reason.
+Reads are independent: one that fails leaves its own conditions unknown, with the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -47,6 +47,8 @@ from migverify.tables.run_facts import (
     planned_pairs,
     position_of_run,
     proof_scope,
+    run_in,
+    whole_reads,
 )
 from migverify.tables.watch_identity import identities_of
 from migverify.watch.ledger import ledger_folder
@@ -160,19 +162,17 @@ def newest_proof(config: Config, store: ResultStore) -> LastProof | None:
     run = _proof_run(config, store)
     if run is None or run.finished is None:
         return None
-    chain = carried_from(store, run)
-    whole = [store.load_run(one.run_id) for one in chain]
+    chain = carried_from(store, store.load_run(run.run_id))
     layouts: dict[str, str] = {}
     identities: dict[str, TableIdentity] = {}
-    for one in reversed(whole):  # a recheck read some of the tables again
+    for one in reversed(chain):  # a recheck read some of the tables again
         layouts |= layouts_of(one.plan) or {}
         for entry in planned_pairs(one).values():
             identities |= identities_of(entry.get("identities") or {})
     differs = tuple(_newer_differences(store, chain)) if run.verdict is Verdict.MATCH else ()
     # A run that was resumed may have read a table long before its end.
-    scope = proof_scope(whole)
-    left_out = f"{scope.tables:,} tables, {scope.words}" if scope.words else ""
-    return LastProof(run.run_id, run.verdict, min(one.started for one in chain), differs, layouts, left_out, identities)
+    left_out, began = proof_scope(chain).left_out, min(one.started for one in chain)
+    return LastProof(run.run_id, run.verdict, began, differs, layouts, left_out, identities)
 
 
 def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator[str]:
@@ -181,33 +181,17 @@ def _newer_differences(store: ResultStore, chain: Sequence[RunInfo]) -> Iterator
     ``chain`` is the proof and the runs whose equal chunks it holds. An earlier recheck of the same runs is refuted by
     the proof: both read what was open then. Runs of other servers (staging in the same store) say nothing of it.
     """
-    read, proof = _whole_reads(store, chain), chain[0]
-    of_proof = {one.run_id for one in chain}
+    proof, of_proof = chain[0], {one.run_id for one in chain}
+    reads = whole_reads(store, chain)
+    runs_read = {id_: run_in(store, id_) for id_ in set(reads.values())}
+    never = float("-inf")
+    read = {pair: never if (one := runs_read[id_]) is None else one.started for pair, id_ in reads.items()}
     runs = store.runs(RUNS_SEARCHED)
     for run, pairs in newer_differences(store, runs, proof.plan_hash, min(read.values(), default=proof.started)):
         is_refuted = str(run.facts.get("rechecks")) in of_proof and run.started < proof.started
-        never = float("-inf")
         is_refuted |= is_of_other_servers(run, proof)
         if run.run_id not in of_proof and not is_refuted and any(read.get(id_, never) < run.started for id_ in pairs):
             yield run.run_id
-
-
-def _whole_reads(store: ResultStore, chain: Sequence[RunInfo]) -> dict[str, float]:
-    """Return by table pair when the run began that read it whole, Unix time; minus infinity: it is not in the store."""
-    began: dict[str, float] = {}
-    for run in chain:  # the oldest last: what a recheck read again was read whole by the run before
-        began |= dict.fromkeys(planned_pairs(run), run.started)
-        for result in store.table_results(run.run_id) if run.facts.get("since_run") else ():
-            if isinstance(base := result.details.get("rests_on"), Mapping):
-                began[result.pair] = _began(store, str(base.get("run")))
-    return began
-
-
-def _began(store: ResultStore, run_id: str) -> float:
-    try:
-        return store.load_run(run_id).started
-    except MigverifyError:
-        return float("-inf")
 
 
 def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:

@@ -111,8 +111,8 @@ class ReadinessWatch:
             left = len(self._log.undelivered)
             some = changes(self._log.known, self._log.verdict, work)
             made = announced(work, some, self._sinks, self._command)
-            heard = self._log.sinks if self._log.sinks is not None else self._sinks.keys()
-            new = {name: sink for name, sink in self._sinks.items() if name not in heard}
+            in_log = self._log.sinks if self._log.sinks is not None else self._sinks.keys()
+            new = {name: sink for name, sink in self._sinks.items() if name not in in_log}
             made += announced(work, standing_changes(work, some), new, self._command)
             known = known_after(self._log.known, work)
             for number, one in self._log.record(work.at, work.verdict, known, made, self._sinks):

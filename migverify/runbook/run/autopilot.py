@@ -28,6 +28,7 @@ from migverify.runbook.run.executor import Executor
 from migverify.runbook.run.machine import Actor, Decision, Refusal
 from migverify.runbook.run.pending import PendingAction, decide, pending_actions
 from migverify.runbook.state import OVER, RunStatus
+from migverify.signals import SignalEvent
 
 __all__ = ["LIMIT", "LOGIN", "PilotedExecutor", "next_action", "refuse_unfit"]
 
@@ -77,7 +78,7 @@ class PilotedExecutor(Executor):
         stop: threading.Event | None = None, **more: Any,
     ) -> None:  # fmt: skip
         super().__init__(record, registry, lease, **more)
-        self.stop = stop or threading.Event()
+        self.stop = stop or SignalEvent()
         self._until = time.monotonic() + limit
         self._allowed, self._quiet = limit, 0
 

@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from migverify.errors import StoreError
 from migverify.runbook.actions.action import ActionResult, Context, Outcome, Registry
 from migverify.runbook.record.process_lock import MARK, adopt_orphans, marks_with, read_record, write_record
 from migverify.secrets import remember_environment, without_secrets
+from migverify.signals import SignalEvent
 
 if TYPE_CHECKING:
     from migverify.runbook.model import Effect  # the process of an effect is there in half the time without models
@@ -112,7 +112,7 @@ def _begun(process: subprocess.Popen[bytes], request: _Request, may_begin: Calla
 
 def main() -> None:
     """Carry out the effect that standard input names, and write down how it ended."""
-    canceled = threading.Event()
+    canceled = SignalEvent()
     signal.signal(signal.SIGTERM, lambda _number, _frame: canceled.set())
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -82,7 +82,7 @@ class _Unit:
         self._uncertain = False
 
     def transaction(self) -> HistoryTransaction | None:
-        """Return what happened, None where no rows were asked for."""
+        """Return what happened, None where no rows were requested."""
         answered = [seen for _, seen in self._calls if seen is not None]
         begin = clock = min((seen.begun for seen in answered), default=0)
         for planned, seen in self._calls:

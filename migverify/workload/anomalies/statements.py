@@ -1,6 +1,6 @@
 """What a replayed statement read and wrote, by item, as far as its text and its answer say it for certain.
 
-Items are rows and their integer and text columns. Histories hold no data: see ``ValueCodes`` for what stands for a
+Items are rows and their integer and text columns. Histories hold no data: see ``ValueCodes`` for what represents a
 value.
 """
 
@@ -33,7 +33,7 @@ from migverify.workload.replay.value_codes import HASHED, ValueCodes, value_hash
 from migverify.workload.state import SessionState
 
 Assigned: TypeAlias = str | int | None
-"""What stands for a value that a column gets, the number that is added to the one it has, or None: not known."""
+"""What represents a value that a column gets, the number that is added to the one it has, or None: not known."""
 
 _PLAIN = re.compile(rb"(?:[\x20-\x26\x28-\x5b\x5d-\x7e]*[\x21-\x26\x28-\x5b\x5d-\x7e])?\Z")
 _PRESENT = "present"
@@ -174,7 +174,7 @@ class _StatementText:
             yield dict(zip(columns, row, strict=True)) if row is not None and len(row) == len(columns) else None
 
     def inserted(self) -> list[dict[str, str | None]]:
-        """Return the rows of an INSERT with VALUES, by column, with what stands for each value, None: not known."""
+        """Return the rows of an INSERT with VALUES, by column, with what represents each value, None: not known."""
         return [
             {
                 name: self.literal(row[name], name) if row is not None and name in row else self._default(row, name)

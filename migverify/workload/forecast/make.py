@@ -26,7 +26,7 @@ USES = 3
 
 @dataclass(frozen=True, slots=True)
 class ForecastOptions:
-    """What a forecast is asked for. ``parallelism`` is the target's where it is known, None to measure it."""
+    """What a forecast is to answer. ``parallelism`` is the target's where it is known, None to measure it."""
 
     levels: Mapping[str, ServiceLevel] = field(default_factory=dict)
     least_seconds: float = 60.0

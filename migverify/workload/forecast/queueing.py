@@ -32,7 +32,7 @@ _LATEST = 1e6
 class Demand:
     """Times of service in seconds, of calls that met no queue, with their shares of all calls.
 
-    ``mean`` and ``variation`` (squared coefficient) are of all calls; ``parts`` of those whose response is asked for.
+    ``mean`` and ``variation`` (squared coefficient) are of all calls; ``parts`` of those whose response is wanted.
     """
 
     parts: tuple[tuple[float, float], ...]

@@ -35,7 +35,7 @@ def lost_index(
 ) -> PlanFinding | None:  # fmt: skip
     """Return that the target must read a whole table as no index of it begins with a column of the statement.
 
-    That holds whatever its statistics are. None where another index may do, or anything about it is not known.
+    That holds for any statistics. None where another index may do, or anything about it is not known.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def doubts(
         for access in () if aim is None else aim.accesses:
             name = names.get(access.table.lower())
             if name is None:
-                yield PlanDoubt(access.table, f"which table {access.table} is cannot be told from the statement")
+                yield PlanDoubt(access.table, f"which table {access.table} is cannot be known from the statement")
                 continue
             if TRIED in target.indexes.get(name, ()):
                 reason = f"{'.'.join(name)} has the index {TRIED} of a trial that was cut off: {_UNDO}"

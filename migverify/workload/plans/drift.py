@@ -127,7 +127,7 @@ def not_compared(before: PlanRecord | None, after: DigestPlans) -> str:
         return f"no plan of the target: {refused.reason}"
     if before is None:
         return "the baseline has no plan of it"
-    return "" if before.shapes else "the baseline could not be told its plan"
+    return "" if before.shapes else "the baseline's plan is not known"
 
 
 def _causes(before: PlanRecord, after: PlanRecord) -> Iterator[str]:

@@ -194,7 +194,7 @@ def _lost_for_certain(
     source: QueryPlan, aim: QueryPlan, names: Mapping[str, tuple[str, str]], target: TargetTables, limits: PlanLimits,
     columns: frozenset[str] | None,
 ) -> Iterator[PlanFinding]:  # fmt: skip
-    """Yield what holds whatever the statistics of the target are."""
+    """Yield what holds for any statistics of the target."""
     for before, after in _pairs(source, aim):
         name = names.get(after.table.lower())
         least = max(limits.small, source.read, limits.more * (before.estimated or 0.0))

@@ -212,7 +212,7 @@ class PlanFinding:
 
     ``remedy`` is a statement or a next step; ``proved``: it was tried, and the target read a fraction of the rows.
     ``index`` is the one that the source uses, ``sample`` the number of the sample that shows it. ``from_catalog``: it
-    holds whatever the statistics of the target are.
+    holds for any statistics of the target.
     """
 
     harm: Harm

@@ -1,4 +1,4 @@
-"""Asks both sides how they would run a capture's statements; nothing is executed, unless that was asked for.
+"""Asks both sides how they would run a capture's statements; nothing is executed, unless that was requested.
 
 A session of each side is brought into the state of the call (database, modes, variables).
 """

@@ -125,9 +125,9 @@ def _tried(
         return replace(finding, remedy=f"{remedy.lasting} (not proved: the statistics of the target say nothing)")
     if after.read * limits.more <= before.read:
         whole = " on whole columns" if any(remedy.index.prefixes) and remedy.kind is not RemedyKind.BINDING else ""
-        told = f"{before.read:,.0f} rows become {after.read:,.0f}"
+        gain = f"{before.read:,.0f} rows become {after.read:,.0f}"
         return replace(
-            finding, remedy=f"{remedy.lasting} (tried by the hint {remedy.hint}{whole}: {told})", proved=True
+            finding, remedy=f"{remedy.lasting} (tried by the hint {remedy.hint}{whole}: {gain})", proved=True
         )
     still = f"An index does not help: with {remedy.hint} the target reads {after.read:,.0f} rows."
     return replace(finding, remedy=f"{still} Compare the types and collations of what is compared.")

@@ -290,7 +290,7 @@ def assign(run: RunFile, dealt: list[list[int]], start: Start) -> None:
 
 
 def value_codes(run: RunFile, options: EngineOptions) -> ValueCodes:
-    """Return what stands for values in the histories of a run."""
+    """Return what represents values in the histories of a run."""
     return ValueCodes(options.history_key, columns_added_to(meaning.text for meaning in run.meanings))
 
 

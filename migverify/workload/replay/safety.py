@@ -205,7 +205,7 @@ def inspect(
     accept_write_grants
         A replay that only reads may be run by a user who may write.
     opened
-        Is told of each session before anything is asked over it.
+        Called with each session before anything is asked over it.
 
     Raises EndpointError: a side is no proven clone, or does not answer; PrivilegeError where its user may write.
     """

@@ -1,4 +1,4 @@
-"""What stands for a value in a history, so that histories hold no data: a hash, or a number behind a secret offset.
+"""What represents a value in a history, so that histories hold no data: a hash, or a number behind a secret offset.
 
 Columns that the workload adds to (``SET n = n + 1``) need numbers that can still be added up. Each such column has an
 offset that follows from a key that is made for one run and is in memory alone: the differences between the column's
@@ -19,7 +19,7 @@ _SQL_NULL = "NULL"
 
 
 def value_hash(text: bytes | None) -> str:
-    """Return what stands for a value in a history; ``NULL`` for NULL."""
+    """Return what represents a value in a history; ``NULL`` for NULL."""
     return _SQL_NULL if text is None else hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
@@ -34,7 +34,7 @@ def columns_added_to(texts: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class ValueCodes:
-    """What stands for the values of each column. ``key`` is the run's, empty where there is none: then all are hashed.
+    """What represents the values of each column. ``key`` is the run's, empty where there is none: then all are hashed.
 
     ``numbers`` are the columns, in lower case, whose integers are kept as numbers behind an offset.
     """
@@ -50,14 +50,14 @@ class ValueCodes:
         return bool(self.key) and column in self.numbers
 
     def of_integer(self, column: str, value: int) -> str:
-        """Return what stands for an integer."""
+        """Return what represents an integer."""
         if not self.adds_up(column):
             return value_hash(b"%d" % value)
         offset = hashlib.blake2b(column.encode(), key=self.key, digest_size=_OFFSET_BYTES).digest()
         return str(value + int.from_bytes(offset, "big"))
 
     def of_text(self, column: str, text: bytes | None) -> str:
-        """Return what stands for anything else: never a text that could be taken for a number."""
+        """Return what represents anything else: never a text that could be read as a number."""
         code = value_hash(text)
         return f"x{code}" if text is not None and self.adds_up(column) else code
 

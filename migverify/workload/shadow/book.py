@@ -21,7 +21,7 @@ from migverify.workload.replay.verdict import CatalogueLabels, verdict
 from migverify.workload.shadow.file import EARLIER, ShadowChanges, ShadowFile
 
 MOST_DIGESTS = 2_000
-"""Digests of one hour that are told apart; the reads of all others are counted as not asked, under one name."""
+"""Digests of one hour that are distinguished; the reads of all others are counted as not asked, under one name."""
 OTHERS = "(others)"
 MOST_GAPS = 10
 _TEXT = 300

@@ -2,7 +2,7 @@
 
 Within a file the position is its inode, an offset, and the hash of the last piece before it. A log that was renamed is
 found by its inode; one that was copied and truncated, or packed since, by that hash. Between files the position is the
-marks of the files that are read: the next one is the oldest without such a mark, whatever its name, its inode and its
+marks of the files that are read: the next one is the oldest without such a mark, by any name, its inode and its
 time have become. What is in none of the files any more is a gap, which is named.
 """
 

@@ -64,6 +64,13 @@ def test_renamed_database() -> None:
     assert guessed[("old", "c")] == ("new", "c")
 
 
+def test_where_several_databases_hold_the_tables_equally_none_is_guessed() -> None:
+    """A stale copy may hold equal rows: compared with it, the tables would be MATCH."""
+    assert guess_routes({"old": ["a", "b"]}, {"copy": ["a", "b"], "new": ["a", "b", "c"]}) == []
+    assert guess_routes({"app": ["a"]}, {"App": ["a"], "APP": ["a"]}) == []
+    assert routed({"old": ["a", "b"]}, {"copy": ["a"], "new": ["a", "b"]})[("old", "a")] == ("new", "a")
+
+
 def test_too_little_in_common_is_no_guess() -> None:
     assert guess_routes({"old": ["a", "b", "c"]}, {"new": ["a"]}) == []
 

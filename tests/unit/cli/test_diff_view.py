@@ -177,3 +177,30 @@ def test_what_reads_again_is_a_command_that_takes_this_kind_of_run(
     """A watch that was cut off, and a repair, were to be gone on with by commands that refuse them."""
     run = ended(store, result("orders", Verdict.INCONCLUSIVE), is_over=is_over, **facts)
     assert steps(store, run)[0] == command
+
+
+def test_last_is_the_run_of_the_servers_of_the_configuration(
+    store: ResultStore, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = 'source: {url: "mysql://app@db1"}\ntarget: {url: "tidb://root@tidb"}\ntables: {include: ["shop.*"]}\n'
+    (folder / "migverify.yaml").write_text(f'{config}store: "sqlite:///runs.db"\n')
+
+    def of(host: str) -> str:
+        named = {"source": {"host": host, "port": 3306}, "target": {"host": "tidb", "port": 4000}}
+        return ended(
+            store,
+            result("stock", Verdict.MISMATCH),
+            rows=(row_diff("stock", host, DiffKind.VALUE_DIFFERS),),
+            endpoints=named,
+        )
+
+    mine = of("db1")
+    other = of("staging")
+    assert run_command(["tables", "diff", "last"]) == 0
+    assert "db1" in capsys.readouterr().out
+    assert run_command(["tables", "diff", other]) == 0
+    assert "staging" in capsys.readouterr().out
+    (folder / "migverify.yaml").unlink()
+    assert run_command(["tables", "diff", "last", "--store", "sqlite:///runs.db"]) == 0
+    assert "staging" in capsys.readouterr().out, "without a configuration it is the newest"
+    assert mine != other

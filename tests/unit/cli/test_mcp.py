@@ -44,6 +44,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("MIGVERIFY_RUNS", "MIGVERIFY_CONFIG", "MIGVERIFY_PERSON"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "migverify.yaml").write_text(CONFIG)
+    addresses = {"source": {"address": "db1.invalid:3306"}, "target": {"address": "db2.invalid:4000"}}
+    monkeypatch.setitem(
+        FACTS, "endpoints", {name: {**FACTS["endpoints"][name], **addresses[name]} for name in addresses}
+    )
     with closing(open_store("sqlite:///runs.db")) as store:
         match_run(store)
         mismatch_run(store)

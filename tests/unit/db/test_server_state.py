@@ -100,7 +100,7 @@ def test_binary_logs_and_ids_of_readers() -> None:
 
 
 def identity(replies: Mapping[str, Any], flavor: Flavor = Flavor.TIDB, host: str = "db1") -> ServerIdentity:
-    return server_identity(Answers(replies, flavor, endpoint=Endpoint("source", host, 4000, "u")))  # type: ignore[arg-type]
+    return server_identity(Answers(replies, flavor), Endpoint("source", host, 4000, "u"))
 
 
 ONE, TWO = [("vm", "4000", "/data/one")], [("vm", "4000", "/data/two")]

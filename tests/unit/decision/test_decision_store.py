@@ -387,6 +387,24 @@ def test_a_replay_that_was_resumed_is_as_old_as_its_begin(
 
 
 @pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(("days", "expected"), [(0.9, Standing.GO), (6.9, Standing.GO), (7.1, Standing.NOT_KNOWN)])
+def test_a_replay_of_days_is_as_old_as_its_begin(
+    store: ResultStore, monkeypatch: pytest.MonkeyPatch, days: float, expected: Standing
+) -> None:
+    began, now = iter([time.time() - days * 86_400]), time.time()
+    with monkeypatch.context() as patched:
+        patched.setattr("migverify.store.runs.time.time", lambda: next(began, now))
+        recorded = made.replay(store)
+    made.anomalies(store, recorded)
+    made.conflicts(store, recorded)
+    found = decision(store)
+    taken = {one.part: one.evidence.taken for one in found.parts}
+    for name in (DecisionPart.ANSWERS, DecisionPart.ANOMALIES, DecisionPart.LATENCY, DecisionPart.CONFLICTS):
+        assert part(found, name)[0] is expected, name
+        assert taken[name] == pytest.approx(now - (days * 86_400 if days > 1 else 0), abs=60)
+
+
+@pytest.mark.usefixtures("forecast")
 def test_a_run_that_ended_in_the_future_is_not_known_whatever_it_is_as_old_as(
     store: ResultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -696,6 +714,51 @@ def test_plans_that_asked_less_take_no_harm_away(store: ResultStore) -> None:
         assert standing() is Standing.NO_GO, f"what {more} alone shows is not gone"
         made.plans(store, **more)
         assert standing() is Standing.GO
+
+
+HARMFUL = [
+    (DecisionPart.ANSWERS, lambda store, **how: made.replay(store, **how), {"differs": True}),
+    (DecisionPart.LATENCY, lambda store, **how: made.replay(store, **how), {"missed": True}),
+    (DecisionPart.PLANS, lambda store, **how: made.plans(store, **how), {"scan": True}),
+    (DecisionPart.HOTSPOTS, lambda store, **how: made.hotspots(store, **how), {"hot": True}),
+    (DecisionPart.CLIENTS, lambda store, **how: made.clients(store, **how), {"differs": True}),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("forecast")
+@pytest.mark.parametrize(("name", "make", "harm"), HARMFUL, ids=[str(name) for name, _, _ in HARMFUL])
+def test_a_run_that_goes_on_or_was_cut_off_takes_no_harm_away(
+    store: ResultStore, name: DecisionPart, make: Callable[..., str], harm: dict[str, bool]
+) -> None:
+    all_fine(store)
+    bad = make(store, **harm)
+    for _ in range(2):
+        make(store, ends=False)
+        standing, texts = part(decision(store), name)
+        assert standing is Standing.NO_GO
+        assert len(texts) == len(set(texts)), "each is said once"
+    assert decision(store).reasons[0].run == bad
+    make(store, ends=False, basis=replace(BASIS, schema="6" * 64))
+    assert part(decision(store), name)[0] is Standing.NO_GO
+    make(store)
+    assert part(decision(store), name)[0] is Standing.GO, "a whole run that ended shows that it is gone"
+
+
+@pytest.mark.usefixtures("forecast")
+def test_plans_that_asked_more_keep_their_harm_once_while_a_newer_run_goes_on(store: ResultStore) -> None:
+    all_fine(store)
+    good = made.plans(store)
+    made.plans(store, scan=True, since=good)
+    for since in ("", good):
+        made.plans(store, since=since, ends=False)
+        standing, texts = part(decision(store), DecisionPart.PLANS)
+        assert standing is Standing.NO_GO
+        assert len(texts) == len(set(texts))
+    made.plans(store)
+    made.plans(store, since=good, ends=False)
+    assert part(decision(store), DecisionPart.PLANS)[0] is Standing.NO_GO, "what was cut off shows nothing"
+    made.plans(store, since=good)
+    assert part(decision(store), DecisionPart.PLANS)[0] is Standing.GO
 
 
 @pytest.mark.usefixtures("forecast")

@@ -28,6 +28,7 @@ from migverify.fleet.verify import FleetVerification, FleetVerifier, VerifiedSer
 from migverify.fleet.verify_plan import ServiceVerification, VerifyAction, needed_action, plan_verifications
 from migverify.fleet.verify_time import VerifySpeed, why_it_never_ends
 from migverify.model import StoredKind, Verdict
+from migverify.tables.run_facts import pair_addresses
 from migverify_lab.fleet import MadeFleet, result
 from tests.unit.fleet.test_judge import NOW, PROOF
 from tests.waiting import wait_for
@@ -135,7 +136,7 @@ def verifier(fleet: MadeFleet, closes: float | None = None, **more: Any) -> Flee
 
 def planned(fleet: MadeFleet, **more: Any) -> list[ServiceVerification]:
     loaded = load_fleet(fleet.write(**more))
-    return plan_verifications(loaded, read_fleet(loaded))
+    return plan_verifications(loaded, read_fleet(loaded), lambda _: {})
 
 
 def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -333,6 +334,23 @@ def test_one_that_can_never_begin_is_said_with_what_to_do(fleet: MadeFleet) -> N
     assert "lower `connections`" in found.services[0].reason
 
 
+def test_all_addresses_of_a_server_have_one_budget_and_the_least_of_their_limits(fleet: MadeFleet) -> None:
+    fleet.add("goods", "goods.example")
+    loaded = load_fleet(fleet.write(limits={"connections": {"Orders.example:3306": 9, "GOODS.example:3306": 5}}))
+    views = read_fleet(loaded)
+    one = "goods.example:3306 = orders.example:3306"
+    tasks = plan_verifications(loaded, views, lambda configs: {
+        address: one for config in configs for address in pair_addresses(config).values() if address in one
+    })  # fmt: skip
+    assert [task.demand for task in tasks] == [
+        {one: 4, "orders.example:4000": 4}, {"users.example:3306": 4, "users.example:4000": 4},
+        {one: 4, "goods.example:4000": 4},
+    ]  # fmt: skip
+    assert loaded.limits.of(one) == 5
+    assert next_to_begin([task.demand for task in tasks], ConnectionBudget(loaded.limits.of)) == [0, 1]
+    assert loaded.limits.of("users.example:3306 = users:3306") == loaded.limits.other_connections
+
+
 def test_a_limit_of_a_server_in_upper_case_counts_and_one_of_no_server_is_said(
     fleet: MadeFleet, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -347,6 +365,8 @@ def test_a_limit_of_a_server_in_upper_case_counts_and_one_of_no_server_is_said(
     assert "whole    not begun: it needs 4 connections to orders.example:4000, and all services" in out
     assert warning in told
     assert told.count("limits.connections names") == 1
+    assert run(["fleet", "status"]) == 1
+    assert f"warning: {warning}" in capsys.readouterr().out
     # It may be a server of what is not looked at, or cannot be read.
     assert run(["fleet", "verify", "--plan", "--service", "orders"]) == 3
     fleet.services["goods"].config.unlink()
@@ -446,7 +466,7 @@ def test_a_child_that_fails_before_it_has_a_run_names_no_run_and_a_known_differe
     for name in fleet.services:
         (tmp_path / f"{name}.go").touch()
     loaded = load_fleet(fleet.write(proof_max_age="1ms"))
-    found = verifier(fleet).run(plan_verifications(loaded, read_fleet(loaded)), 0)
+    found = verifier(fleet).run(plan_verifications(loaded, read_fleet(loaded), lambda _: {}), 0)
     ended = {one.service: (one.verdict, one.run, one.reason) for one in found.services}
     failed = "error: nothing was verified"
     assert ended == {
@@ -458,5 +478,7 @@ def test_a_child_that_fails_before_it_has_a_run_names_no_run_and_a_known_differe
     commands = [step.command.split(" --config")[0] for step in verify_steps(loaded, found)]
     assert commands[:3] == [f"migverify tables diff {differs}", "migverify check", "migverify check"]
     # What was never begun is as different as it was.
-    found = verifier(fleet, is_stopped=lambda: True).run(plan_verifications(loaded, read_fleet(loaded)), 0)
+    found = verifier(fleet, is_stopped=lambda: True).run(
+        plan_verifications(loaded, read_fleet(loaded), lambda _: {}), 0
+    )
     assert {one.service: one.verdict for one in found.services}["orders"] is Verdict.MISMATCH

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migverify.cli.capacity import _seconds
-from migverify.errors import UsageError
+from migverify.cli.main import run as run_command
 from migverify.guards import capacity_judge as judge
 from migverify.guards.capacity_facts import CapacityFacts, Requirements, SizePoint
 from migverify.guards.capacity_read import CapacityReading, Logs, Sizes, TableSize, bytes_of
@@ -331,10 +330,11 @@ def test_sizes_as_people_write_them(text: str, number: int | None) -> None:
     assert bytes_of(text) == number
 
 
-def test_times_of_options() -> None:
-    assert [_seconds("--window", text) for text in ("4h", "90m", "1.5h", "30", "2d", None)] == [
-        14_400.0, 5400.0, 5400.0, 30.0, 172_800.0, None
-    ]  # fmt: skip
-    for text in ("", "4 hours", "-1h", "0h"):
-        with pytest.raises(UsageError, match="no time"):
-            _seconds("--window", text)
+def test_times_of_options_are_read_as_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole and mixed units: ``1h30m`` was refused here alone."""
+    config = tmp_path / "none.yaml"
+    for option in ("--window", "--replay-time"):
+        assert run_command(["guard", "capacity", option, "1h30m", "--config", str(config)]) == 2
+        assert "there is no configuration file" in capsys.readouterr().err
+        assert run_command(["guard", "capacity", option, "0h", "--config", str(config)]) == 2
+        assert "is too short: at least 1s" in " ".join(capsys.readouterr().err.split())

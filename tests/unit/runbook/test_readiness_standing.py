@@ -432,6 +432,9 @@ RESTS = {"since": [result("p0", Verdict.MATCH, rests_on={"run": "whole"}), resul
         ([SINCE, begun(verified("bad", 1, Verdict.MISMATCH), 50, StoredKind.QUICK), WHOLE],
          RESTS | {"bad": [result("p1", Verdict.MISMATCH)]}, ()),
         ([SINCE, begun(verified("bad", 1, Verdict.MISMATCH), 50, StoredKind.QUICK)], RESTS | BAD, ("bad",)),
+        # A recheck reads whole what the run before knew by its written keys alone.
+        ([begun(verified("more", 1, rechecks="since"), 10), SINCE,
+          begun(verified("bad", 1, Verdict.MISMATCH), 50, StoredKind.QUICK), WHOLE], RESTS | BAD, ()),
         ([begun(verified("bad", 1, Verdict.MISMATCH, endpoints=servers("b")), 10), WHOLE], BAD, ("bad",)),
         ([begun(verified("bad", 1, Verdict.MISMATCH, endpoints=servers("b")), 10),
           begun(verified("whole", endpoints=servers("a")), 100)], BAD, ()),
@@ -572,3 +575,11 @@ def test_options_that_name_nothing_are_refused(
     small(tmp_path)
     assert run(["runbook", "readiness", str(tmp_path / "small.yaml"), "-e", "prod", "--watch", option, value]) == 2
     assert option in capsys.readouterr().err
+
+
+def test_a_mismatch_of_a_run_that_goes_on_and_its_verdict_are_one_reason() -> None:
+    """They were announced one after the other, and woke somebody twice."""
+    goes_on = standing.proof(LastProof("r1", Verdict.MATCH, NOW - DAY, ("r2",)), NOW, 7 * DAY)
+    ended = standing.proof(LastProof("r2", Verdict.MISMATCH, NOW), NOW, 7 * DAY)
+    assert (goes_on.state, goes_on.reasons) == (ended.state, ended.reasons) == ("missing", ("tables differ in run r2",))
+    assert "r1" in goes_on.found

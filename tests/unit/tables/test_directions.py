@@ -234,3 +234,10 @@ def test_one_direction_alone_names_the_other(watches: Watches, capsys: pytest.Ca
     watches.forward()
     assert run(["status"]) == 0
     assert "no reverse watch: start one: migverify tables watch --reverse --since RUN\n" in capsys.readouterr().out
+
+
+def test_a_watch_of_other_servers_in_the_same_store_is_not_of_the_configuration(watches: Watches) -> None:
+    mine = watches.forward()
+    other = {"source": {"host": "staging", "port": 3306}, "target": {"host": "tidb", "port": 4000}}
+    watches.start(reverse=False, start="binlog.000002:4", endpoints=other)
+    assert watches.view().forward.run_id == mine

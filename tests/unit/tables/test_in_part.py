@@ -12,7 +12,7 @@ from migverify.model import Endpoint, NotCovered, StoredKind, TableResult, Verdi
 from migverify.report.read import read_report
 from migverify.report.render import Format, render
 from migverify.tables.plan import compared_in_part, plan_pair
-from migverify.tables.run_facts import ProofScope, compared_with_itself, proof_scope
+from migverify.tables.run_facts import ProofScope, compared_with_itself, is_of_servers, proof_scope
 from tests.definitions import column, key, table
 from tests.fakes import FakeStore
 from tests.report_runs import result
@@ -112,6 +112,7 @@ def test_reports_name_conditions_and_excluded_tables_and_cut_no_list_silently() 
     [
         ({"host": "db", "port": 1}, {"host": "db", "port": 1}, "d.a", True),
         ({"address": "db:1"}, {"address": "db:1"}, "d.a", True),
+        ({"address": "DB:1"}, {"address": "db:1"}, "d.a", True),
         ({"address": "db:1", "server": "u1"}, {"address": "db:1", "server": "u2"}, "d.a", False),
         ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u1"}, "d.a", True),
         ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u1"}, "other.a", False),
@@ -126,3 +127,20 @@ def test_a_run_of_an_earlier_release_that_compared_a_table_with_itself_is_known(
     store = FakeStore()
     run = run_of(store, [{"id": "d.a", "source": "d.a", "target": to}], endpoints={"source": source, "target": target})
     assert compared_with_itself(store.load_run(run), store.load_run) is itself
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "same"),
+    [
+        ({"address": "db:1", "server": "u1"}, {"host": "DB", "port": 1, "server": "u2"}, True),  # its replica took over
+        ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u1"}, True),
+        ({"host": "a", "port": 1, "server": "u1"}, {"host": "b", "port": 1, "server": "u2"}, False),
+        ({"host": "a", "port": 1}, {"host": "b", "port": 1, "server": "u1"}, False),
+        ({}, {"host": "b", "port": 1}, False),
+        ("9.7", {"host": "b", "port": 1}, False),
+    ],
+)
+def test_a_run_is_of_a_server_that_has_its_address_or_its_id(then: object, now: dict[str, object], same: bool) -> None:
+    store = FakeStore()
+    run = store.load_run(run_of(store, [], endpoints={"source": then}))
+    assert is_of_servers(run, {"source": now}) is same

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from migverify.tables.armed import forward_run
 from migverify.tables.loss import Loss, find_loss, reverse_run
 from migverify.tables.loss_sql import refuse_existing, turned, turned_diff, why_no_statement
 from migverify.tables.lost_keys import LostKeys
+from migverify.tables.run_facts import is_of_servers
 from migverify.tables.sweep import TableRounds
 from migverify.watch.ledger import Ledger
 from migverify.watch.ledger_read import UnprovedKey, read_ledger
@@ -368,6 +370,19 @@ def test_the_last_reverse_watch_is_the_one_that_is_alive_not_one_that_was_refuse
     drained = world.start(drain=True)
     ledger_of(world, drained, read=True)
     assert last(world) == service
+
+
+def test_the_last_reverse_watch_is_of_the_servers_that_are_asked_about(world: World) -> None:
+    """In a store that services share, a newer one of other servers said what would be lost."""
+    own = {"source": {"host": "db1", "port": 1}}
+    world.start(endpoints={"source": {"host": "staging", "port": 1}})
+    is_own = partial(is_of_servers, endpoints=own)
+    assert reverse_run(world.store, "last", "digest", is_own=is_own).run_id == world.run  # it does not say which
+    mine = world.start(endpoints=own)
+    world.start(endpoints={"source": {"host": "staging", "port": 1}})
+    assert reverse_run(world.store, "last", "digest", is_own=is_own).run_id == mine
+    with pytest.raises(UsageError, match="no reverse watch of these servers"):
+        reverse_run(world.store, "last", "digest", is_own=lambda _: False)
 
 
 def test_without_a_reverse_watch_the_error_says_how_to_start_one(tmp_path: Path) -> None:

@@ -305,6 +305,12 @@ class LiberalWorld(World):
 
     slow: str = "3"
     is_emptied: bool = False
+    brought: int = 0
+    """Images of the slow key that were brought once: those that a restart sends again hold the checkpoint."""
+
+    def restart(self) -> None:
+        self.brought = max(self.brought, self.sent.get(self.slow, 0))
+        super().restart()
 
     def apply(self, key: str, image: bytes | None) -> list[KeyChange]:
         """REPLACE, or DELETE and INSERT in one transaction or in two."""
@@ -323,8 +329,8 @@ class LiberalWorld(World):
         return KeyChange(PAIR, (key,), image, self.end + 1, before=before, inserted=before is None)
 
     def save(self) -> None:
-        """The marker passed, and says nothing of a key that is brought later."""
-        rest = [key for key in self.unsent() if key != self.slow]
+        """The marker passed, and says nothing of a key that is brought later for the first time."""
+        rest = [key for key in self.unsent() if key != self.slow or self.sent.get(key, 0) < self.brought]
         waiting = [self.queues[key][self.sent.get(key, 0)].ordinal - 1 for key in rest]
         self.checkpoint = max(self.checkpoint, min(waiting, default=self.now))
         self.crossing.resumes_at(self.checkpoint, self.end)
@@ -403,11 +409,18 @@ def test_whatever_liberty_a_feed_takes_nothing_is_named(
 
 
 @PROPERTY
-@given(rngs, liberal, st.integers(1, 12))
-def test_with_little_memory_no_liberty_is_named(rng: random.Random, actions: list[str], limit: int) -> None:
-    """What goes back further than was said is not remembered then, and only the marker would show it."""
-    world = LiberalWorld(rng, Crossing(0, limit=limit), repeats_images=False)
-    world.run([name for name in actions if name != "go_back"])
+@given(rngs, liberal, st.integers(1, 12), st.booleans())
+def test_with_little_memory_no_liberty_is_named(
+    rng: random.Random, actions: list[str], limit: int, deletes: bool
+) -> None:
+    """What goes back further than was said is not remembered then, and only the marker would show it.
+
+    Nor is it known which of two deletes of a late table's row was brought, as a feed may delete before it inserts.
+    """
+    left_out = ("go_back",) if deletes else ("go_back", "change_key")
+    slow = "" if deletes else "3"
+    world = LiberalWorld(rng, Crossing(0, limit=limit), repeats_images=False, deletes=deletes, slow=slow)
+    world.run([name for name in actions if name not in left_out])
     world.drain()
     assert named(world.findings) == []
 

@@ -47,6 +47,20 @@ def test_a_key_does_not_wait_for_a_clock_that_was_set_back(ledger: Ledger) -> No
     assert (key.key, key.first) == (K, 100.0)
 
 
+def test_no_key_waits_for_a_time_of_an_earlier_process(ledger: Ledger) -> None:
+    touch(ledger, "ahead", seq=10, now=86_500.0)
+    touch(ledger, "in doubt", "diverged", seq=11, now=90.0)
+    one, other = (key for key in ledger.due({0: 11}, 90.0, 10))
+    ledger.seen([(one, KeyState.DOUBT, "a", None, {0: 11}, 30.0)], 90.0)
+    ledger.seen([(other, KeyState.DIVERGED, "a", None, {0: 11}, 30.0)], 90.0)
+    assert ledger.due({0: 11}, 100.0, 10) == []
+    ledger.reread(100.0)
+    found = {key.key[0]: (key.state, key.first) for key in ledger.due({0: 11}, 100.0, 10)}
+    assert found == {
+        "ahead": (KeyState.PENDING, 100.0), one.key[0]: (KeyState.DOUBT, 90.0), other.key[0]: (KeyState.REREAD, 90.0),
+    }  # fmt: skip
+
+
 def test_a_key_touched_while_it_is_read_is_not_proved(ledger: Ledger) -> None:
     touch(ledger, "1", "2", seq=10)
     keys = ledger.due({0: 10}, 100.0, 10)

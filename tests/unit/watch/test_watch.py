@@ -25,6 +25,7 @@ from migverify.sql.identity import TableIdentity
 from migverify.store.open import open_store
 from migverify.tables import watch as watch_module
 from migverify.tables import watch_check, watch_identity, watch_ranges
+from migverify.tables.run_facts import ProofScope
 from migverify.tables.sweep import Sweep, Swept
 from migverify.tables.watch import TablesWatch
 from migverify.tables.watch_begin import record_converged
@@ -34,7 +35,7 @@ from migverify.watch import stream as stream_module
 from migverify.watch.applied import Applied, SettleTime
 from migverify.watch.collect import CatchUp
 from migverify.watch.ledger import KeyState, Ledger, PairCounts, ordinal_of, shown
-from migverify.watch.status import lines, status_metrics
+from migverify.watch.status import json_line, lines, status_metrics
 from migverify.watch.stream import Stream
 from migverify.watch.touched import form_of
 from tests.fakes import FakeStore
@@ -624,6 +625,20 @@ def test_a_watch_that_compared_nothing_says_so(made: Any) -> None:
     status = drain(watch, world)
     assert (status.verdict, status.tables[0].whole) == (Verdict.MATCH, False)
     assert status.covers == "of 1 table only keys written while this watch ran: no verification to start from"
+
+
+def test_what_the_configuration_leaves_out_is_said_beside_the_verdict(made: Any) -> None:
+    watch = made(World(random.Random(1)), base={0: Base("r1", Verdict.MATCH)})
+    facts = WatchFacts("r", [], WatchRules(), watch.pairs, watch.base, {0: PairCounts(proved=5)}, {}, [])
+    status = status_of(facts)
+    assert status.headline().startswith("MATCH; 5 keys proved")
+    status = status_of(replace(facts, scope=ProofScope(4, 2, ("where",), ("app.x",))))
+    words = "4 tables, 2 of them in part (where), 1 excluded"
+    assert status.headline().startswith(f"MATCH; {words}; 5 keys proved")
+    assert json.loads(json_line(status))["left_out"] == words
+    text = page(status_metrics(status))
+    assert 'migverify_watch_left_out_tables{why="in part"} 2' in text
+    assert 'migverify_watch_left_out_tables{why="excluded"} 1' in text
 
 
 @pytest.mark.parametrize("state", ["pending", "doubt", "hot"])
