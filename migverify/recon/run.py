@@ -25,11 +25,12 @@ from migverify.recon.bodies import DONE, bodies, open_body, result_body, result_
 from migverify.recon.build import Built
 from migverify.recon.evaluate import TIME_LIMIT_HIT, Conditions, Sink, evaluate, inconclusive
 from migverify.recon.fit import refuse_unfit
-from migverify.recon.model import ParameterValue, RuleFinding, RuleResult, Window
+from migverify.recon.model import Class, ParameterValue, RuleFinding, RuleResult, Window
 from migverify.recon.relation import RuleEngine
 from migverify.recon.rule import Rule, RuleSet
 from migverify.recon.steps import EvaluationPeriod, RuleStep, is_of_servers, plan_body, rests, steps_of, widened
 from migverify.recon.verdict import rule_result
+from migverify.recon.windows import unix_time
 from migverify.store.results import ResultStore, named_run
 
 PAGE = 1000
@@ -94,7 +95,9 @@ def run_rules(
         for rule in rules.rules:
             mine = [step for step in steps if step.rule.name == rule.name]
             known = known_windows(store, run_id, rule.name)
-            proved = {} if request.full else proved_windows(store, run_id, rule)
+            now = tools.conditions.now()
+            expired = any(one.rule == rule.name and unix_time(one.expires) <= now for one in rules.exceptions)
+            proved = {} if request.full else proved_windows(store, run_id, rule, has_expired=expired)
             for step in mine:
                 name = window_text(step.window)
                 on_progress(RulesProgress(done, len(steps), rule.name, name, 0))
@@ -189,10 +192,13 @@ def sum_up(rule: Rule, rules: RuleSet, store: ResultStore, run_id: str, planned:
     return result
 
 
-def proved_windows(store: ResultStore, run_id: str, rule: Rule) -> dict[str, RuleResult]:
+def proved_windows(
+    store: ResultStore, run_id: str, rule: Rule, *, has_expired: bool = False
+) -> dict[str, RuleResult]:  # fmt: skip
     """Return windows that matched in an earlier run of the same rules, by name, where the rule has immutable ones.
 
     That run had the same values of parameters, and read the same servers: those of other services share the store.
+    ``has_expired``: a known exception of the rule has, so that windows which matched by one are read again.
     """
     found: dict[str, RuleResult] = {}
     if rule.window is None or rule.window.immutable is None:
@@ -218,7 +224,8 @@ def proved_windows(store: ResultStore, run_id: str, rule: Rule) -> dict[str, Rul
             note = before or f"{IMMUTABLE} {info.run_id}"
             if not asks_the_same(note.removeprefix(IMMUTABLE).strip()):
                 continue  # earlier releases took windows over from any run of the rules
-            found[name] = replace(result, reasons=(note,), seconds=0.0)
+            if not (has_expired and result.counts.get(Class.KNOWN_EXCEPTION)):
+                found[name] = replace(result, reasons=(note,), seconds=0.0)
     return found
 
 

@@ -294,7 +294,8 @@ def tables(
     others = sorted(name for name in read.keys() & now.keys() if read[name] != now[name])
     changed += [f"{name} is defined otherwise than {about} read it" for name in others]
     changed += [f"{name} is new since {about}" for name in new]
-    others = sorted(_replaced(newest.identities, identities or {}))
+    as_before = {name: one for name, one in (identities or {}).items() if read.get(name) == now.get(name)}
+    others = sorted(_replaced(newest.identities, as_before))
     replaced = [
         f"{name} was emptied, swapped, restored or rebuilt since {about}: its rows are not known" for name in others
     ]

@@ -95,7 +95,7 @@ def standing_conditions(
 def _tried(id_: str, judge: Callable[[], Condition]) -> Condition:
     try:
         return judge()
-    except (MigverifyError, OSError) as error:
+    except (MigverifyError, OSError, ValueError) as error:  # a run of another release keeps what it read otherwise
         return standing.unknown(id_, _reason(error), error.hint if isinstance(error, MigverifyError) else "")
 
 

@@ -27,6 +27,7 @@ from tests.rule_fakes import (
     built,
     changed,
     column,
+    excused,
     held,
     relation,
     rule_of,
@@ -205,6 +206,21 @@ def test_immutable_windows_of_other_parameters_or_servers_are_read(values: Any, 
     verdict = run_rules(rules, tools(engine, clock), store, asked(address, values))[1]
     assert verdict is (Verdict.MISMATCH if read else Verdict.MATCH)
     assert (100 - engine.left > 0) is bool(read)
+
+
+def test_an_exception_that_has_expired_excuses_no_immutable_window() -> None:
+    clock, store = Clock(), FakeStore()
+    rules = windowed_set(changed(WINDOWED, window=WindowRule(every=3600.0, immutable=3600.0)))
+    rules = replace(rules, exceptions=(excused("pay", None, "ann", "ticket 7", NOW + HOUR),))
+
+    def verdict_now() -> tuple[Verdict, int]:
+        engine = Interrupting(clock, UNLIKE, 100)
+        return run_rules(rules, tools(engine, clock), store, RulesRequest("recon run", DAY))[1], engine.left
+
+    assert verdict_now()[0] is Verdict.MATCH
+    assert verdict_now() == (Verdict.MATCH, 100), "it is known, and is not read again"
+    clock.at += 7200
+    assert verdict_now()[0] is Verdict.MISMATCH
 
 
 def test_the_last_run_to_resume_is_of_these_servers() -> None:
