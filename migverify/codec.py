@@ -155,7 +155,7 @@ def _mapping_of(kind: Any) -> Coder:
     def decode_mapping(data: Any) -> dict[str, Any]:
         if type(data) is not dict:
             raise _Misfit(f": an object is expected, not {type(data).__name__}")
-        return {key: decoder(part) for key, part in data.items()}
+        return data if kind is Any else {key: decoder(part) for key, part in data.items()}
 
     return decode_mapping
 

@@ -12,33 +12,22 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from migverify.config import Config, load_config
-from migverify.decision.model import Decision
 from migverify.errors import MigverifyError, StoreError
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.judge import judge, wrong_entry
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceStanding, ServiceState
-from migverify.fleet.read_journals import (
-    FleetRooms,
-    ServiceJournals,
-    completed_cutover,
-    cutover_doubt,
-    read_drills,
-    read_people,
-)
-from migverify.fleet.read_runs import (
-    RunsReading,
-    read_ids,
-    read_rules,
-    read_schema,
-    read_verifications,
-    read_watch,
-)
 from migverify.fleet.second_process import beside
 from migverify.fleet.stores import FleetStores, ServiceRuns
 from migverify.tables.run_facts import pair_addresses
+
+# What one of the two processes needs alone is imported by it, while the other one works.
+if TYPE_CHECKING:
+    from migverify.decision.model import Decision
+    from migverify.fleet.read_journals import FleetRooms, ServiceJournals
+    from migverify.fleet.read_runs import RunsReading
 
 Found = TypeVar("Found")
 STORED = (
@@ -103,18 +92,20 @@ class _FleetReader:
     fleet: Fleet
     now: float
     stores: FleetStores = field(default_factory=FleetStores)
-    rooms: FleetRooms = field(default_factory=FleetRooms)
     configs: dict[str, Config | MigverifyError] = field(default_factory=dict)
 
     def views(self, services: list[FleetService]) -> list[ServiceView]:
         self.configs.update((service.name, _config(service)) for service in self.fleet.services)
         right = [service for service in services if service.name not in self.fleet.wrong]
         with beside(lambda: self._all_stored(right)) as all_stored:
+            from migverify.fleet.read_journals import FleetRooms
+
+            rooms = FleetRooms()
             for service in self.fleet.services:
                 if service.runbook is not None and service.name not in self.fleet.wrong:
-                    self.rooms.announce(service.runbook)
+                    rooms.announce(service.runbook)
             parts = [_PartReader(service, {}) for service in right]
-            journals = [self._journals(part) for part in parts]
+            journals = [self._journals(part, rooms) for part in parts]
             try:
                 stored = all_stored()
             except StoreError as error:
@@ -155,12 +146,12 @@ class _FleetReader:
         found = replace(found, unread=dict(part.unread), unread_remedies=_remedies(service, known))
         return ServiceView(service, wave, found, judge(found, rules_of(self.fleet, service)), journals, known)
 
-    def _journals(self, part: _PartReader) -> ServiceJournals | None:
+    def _journals(self, part: _PartReader, rooms: FleetRooms) -> ServiceJournals | None:
         book, config = part.service.runbook, self.configs[part.service.name]
         if book is None:
             return None
         known = config if isinstance(config, Config) else None
-        return part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: self.rooms.of(book, known))
+        return part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: rooms.of(book, known))
 
     def _unstored(self, service: FleetService, problem: str) -> ServiceEvidence:
         """Return the evidence of a service of whose store nothing is known."""
@@ -169,6 +160,8 @@ class _FleetReader:
         return ServiceEvidence(service.name, self.now, unread=unread, options=options_of(service), closes=closes)
 
     def _stored(self, service: FleetService, *, is_alone: bool) -> ServiceEvidence:
+        from migverify.fleet import read_runs as runs
+
         config = self.configs[service.name]
         if isinstance(config, MigverifyError):
             return self._unstored(service, config.message)
@@ -176,19 +169,19 @@ class _FleetReader:
         if opened.store is None:
             return self._unstored(service, opened.problem)
         part = _PartReader(service, {})
-        reading = RunsReading(
+        reading = runs.RunsReading(
             config, opened.store, ServiceRuns.of(config, opened, is_alone=is_alone), self.now, options_of(service)
         )
         oldest = self.fleet.evidence_max_age
         with opened.store.one_reading(reading.runs.rehearsed):
             found = replace(
                 self._unstored(service, ""),
-                verifications=part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or (),
-                watch=part.try_read((FleetPart.WATCH,), lambda: read_watch(reading)),
-                rules=part.try_read((FleetPart.RULES,), lambda: read_rules(reading)),
+                verifications=part.try_read((FleetPart.PROOF,), lambda: runs.read_verifications(reading)) or (),
+                watch=part.try_read((FleetPart.WATCH,), lambda: runs.read_watch(reading)),
+                rules=part.try_read((FleetPart.RULES,), lambda: runs.read_rules(reading)),
                 decision=part.try_read((FleetPart.DECISION,), lambda: _decision(reading, oldest)),
-                schema=part.try_read((FleetPart.SCHEMA,), lambda: read_schema(reading)),
-                ids=part.try_read((FleetPart.IDS,), lambda: read_ids(reading)),
+                schema=part.try_read((FleetPart.SCHEMA,), lambda: runs.read_schema(reading)),
+                ids=part.try_read((FleetPart.IDS,), lambda: runs.read_ids(reading)),
             )
         return replace(found, unread=part.unread)
 
@@ -198,15 +191,17 @@ class _FleetReader:
     ) -> ServiceEvidence:  # fmt: skip
         if journals is None:
             return found
-        done = completed_cutover(journals)
-        doubt = "" if done is None else cutover_doubt(journals, done)
+        from migverify.fleet import read_journals as read
+
+        done = read.completed_cutover(journals)
+        doubt = "" if done is None else read.cutover_doubt(journals, done)
         cut_over = None if done is None or doubt else (done.run, done.ended or done.started)
-        people = part.try_read((FleetPart.PEOPLE,), lambda: read_people(service, journals.runbook))
+        people = part.try_read((FleetPart.PEOPLE,), lambda: read.read_people(service, journals.runbook))
         drills = None
         if config is not None:
             fingerprint = self._fingerprint(found)
             drills = part.try_read(
-                (FleetPart.DRILLS,), lambda: read_drills(journals, config, self.now, fingerprint, found.decision)
+                (FleetPart.DRILLS,), lambda: read.read_drills(journals, config, self.now, fingerprint, found.decision)
             )
         return replace(found, cut_over=cut_over, cut_over_doubt=doubt, people=people, drills=drills)
 
@@ -289,6 +284,8 @@ def rules_of(fleet: Fleet, service: FleetService) -> ServiceRules:
 
 def read_proof(fleet: Fleet, service: FleetService, now: float) -> ServiceEvidence:
     """Return what the store of one service says of its verifications, and nothing else."""
+    from migverify.fleet.read_runs import RunsReading, read_verifications
+
     reader, found = _FleetReader(fleet, now), ServiceEvidence(service.name, now)
     config = _config(service)
     if isinstance(config, MigverifyError):
