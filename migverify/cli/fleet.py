@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from migverify.fleet.definition import Fleet, FleetService
     from migverify.fleet.read import ServiceView
+    from migverify.report.model import Report
 
 app = typer.Typer(no_args_is_help=True, help="Many services at once: who may cut over tonight, and why not.")
 
@@ -59,12 +61,9 @@ def status(
     Reads stores, ledgers and journals; no server of the migration is asked. Exit 0: all are ready or cut over, 1: one
     is not ready or a wave does not fit into its window, 3: not known.
     """
-    from migverify.fleet.board import fleet_report, read_state
-    from migverify.fleet.load import load_fleet
+    report = _report(fleet, service, wave)
     from migverify.report.render import Format, render
 
-    loaded = load_fleet(fleet, with_wrong=True)
-    report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
     if as_json:
         typer.echo(json.dumps(report.document, ensure_ascii=False))
     else:
@@ -110,20 +109,28 @@ def board(
     if listen is not None:
         _serve(fleet, listen, every, service, wave)
         return
-    from migverify.fleet.board import fleet_report, read_state
-    from migverify.fleet.load import load_fleet
     from migverify.report.render import Format, format_of, render, write_report
 
     form = format_of(out)
     if out is not None and form is Format.TEXT and out.suffix.lower() not in ("", ".txt"):
         raise UsageError(f"--out {out}: no form of a board has the suffix {out.suffix}",
                          hint="Name a .html, .json, .prom, .xml or .txt file.")  # fmt: skip
-    loaded = load_fleet(fleet, with_wrong=True)
-    report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
+    report = _report(fleet, service, wave)
     if out is not None:
         write_report(out, render(report, form), private=False)
         say(f"wrote {out}: {report.word}")
     raise typer.Exit(int(report.exit_code))
+
+
+def _report(fleet: Path, services: list[str] | None, waves: list[str] | None) -> Report:
+    """Return the report of a fleet for a command that ends with it."""
+    # Cycles are few: to look for them takes longer than their memory is worth, here and in the second process.
+    gc.disable()
+    from migverify.fleet.board import fleet_report, read_state
+    from migverify.fleet.load import load_fleet
+
+    loaded = load_fleet(fleet, with_wrong=True)
+    return fleet_report(read_state(loaded, time.time(), chosen(loaded, services, waves)))
 
 
 def _serve(
