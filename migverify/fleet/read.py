@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.judge import judge, wrong_entry
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceStanding, ServiceState
 from migverify.fleet.second_process import beside
-from migverify.fleet.stores import FleetStores, ServiceRuns
+from migverify.fleet.stores import FleetStores, ServiceRuns, store_key
 from migverify.tables.run_facts import pair_addresses
 
 # What one of the two processes needs alone is imported by it, while the other one works.
@@ -97,7 +97,8 @@ class _FleetReader:
     def views(self, services: list[FleetService]) -> list[ServiceView]:
         self.configs.update((service.name, _config(service)) for service in self.fleet.services)
         right = [service for service in services if service.name not in self.fleet.wrong]
-        with beside(lambda: self._all_stored(right)) as all_stored:
+        groups = self._by_store(right)
+        with beside(len(groups), lambda places: self._all_stored(groups, places)) as all_stored:
             from migverify.fleet.read_journals import FleetRooms
 
             rooms = FleetRooms()
@@ -107,10 +108,10 @@ class _FleetReader:
             parts = [_PartReader(service, {}) for service in right]
             journals = [self._journals(part, rooms) for part in parts]
             try:
-                stored = all_stored()
+                stored = {one.service: one for group in all_stored() for one in group}
             except StoreError as error:
-                stored = [self._unstored(service, error.message) for service in right]
-        views = iter([self._view(*each) for each in zip(parts, journals, stored, strict=True)])
+                stored = {service.name: self._unstored(service, error.message) for service in right}
+        views = iter([self._view(part, mine, stored[part.service.name]) for part, mine in zip(parts, journals, strict=True)])
         return [self._wrong(one) if one.name in self.fleet.wrong else next(views) for one in services]
 
     def _wrong(self, service: FleetService) -> ServiceView:
@@ -120,11 +121,26 @@ class _FleetReader:
         state = wrong_entry(name, fleet.path.name, fleet.wrong[name], fleet.required(service))
         return ServiceView(service, wave, ServiceEvidence(name, self.now), state)
 
-    def _all_stored(self, services: list[FleetService]) -> list[ServiceEvidence]:
-        """Return what the stores of services say."""
-        shared = Counter(map(self._pair, self.fleet.services))
-        with closing(self.stores):
-            return [self._stored(service, is_alone=shared[self._pair(service)] <= 1) for service in services]
+    def _by_store(self, services: list[FleetService]) -> list[list[FleetService]]:
+        """Return services by their stores: each one is opened once, by one process."""
+        groups: dict[tuple[str, str], list[FleetService]] = {}
+        for service in services:
+            config = self.configs[service.name]
+            key = store_key(service, config) if isinstance(config, Config) else (service.name, "")
+            groups.setdefault(key, []).append(service)
+        return list(groups.values())
+
+    def _all_stored(
+        self, groups: list[list[FleetService]], places: Iterable[int]
+    ) -> dict[int, list[ServiceEvidence]]:  # fmt: skip
+        """Return what stores say of the services of some groups, by the places of these."""
+        pairs, found = Counter(map(self._pair, self.fleet.services)), {}
+        for place in places:
+            with closing(self.stores):
+                found[place] = [
+                    self._stored(service, is_alone=pairs[self._pair(service)] <= 1) for service in groups[place]
+                ]
+        return found
 
     def _pair(self, service: FleetService) -> tuple[str, frozenset[tuple[str, str]]]:
         """Return what two services must not share for runs without a configuration to be of one of them."""
