@@ -111,8 +111,11 @@ class _FleetReader:
                 stored = {one.service: one for group in all_stored() for one in group}
             except StoreError as error:
                 stored = {service.name: self._unstored(service, error.message) for service in right}
-        views = iter([self._view(part, mine, stored[part.service.name]) for part, mine in zip(parts, journals, strict=True)])
-        return [self._wrong(one) if one.name in self.fleet.wrong else next(views) for one in services]
+        mine = iter(zip(parts, journals, strict=True))
+        return [
+            self._wrong(one) if one.name in self.fleet.wrong else self._view(*next(mine), stored[one.name])
+            for one in services
+        ]
 
     def _wrong(self, service: FleetService) -> ServiceView:
         """Return a service of which nothing is read, as its entry may name another store or pair than was meant."""

@@ -118,7 +118,7 @@ def _on_page(blocks: tuple[Block, ...]) -> list[Block]:
 
 def name(text: str) -> Markup:
     """Return a name isolated from the direction of the text around it, unseen characters made visible."""
-    return Markup("<bdi>{}</bdi>").format(visible(text))
+    return Markup(f"<bdi>{escape(visible(text))}</bdi>")  # noqa: S704 - escaped; a board has thousands of names
 
 
 def _line(text: str) -> Markup:
