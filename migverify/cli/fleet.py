@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 import time
@@ -123,9 +122,6 @@ def board(
 
 
 def _report(fleet: Path, services: list[str] | None, waves: list[str] | None) -> Report:
-    """Return the report of a fleet for a command that ends with it."""
-    # Cycles are few: to look for them takes longer than their memory is worth, here and in the second process.
-    gc.disable()
     from migverify.fleet.board import fleet_report, read_state
     from migverify.fleet.load import load_fleet
 
