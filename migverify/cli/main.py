@@ -184,7 +184,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # What commands read is frozen and refers to nothing that refers back: to look for cycles as often as by default
     # takes 8 % of the time of a board.
     gc.set_threshold(_NEW_OBJECTS)
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    gc.freeze()  # the process ends: to look for cycles among all that it read takes a tenth of a second, for nothing
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
