@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from migverify.decision.decide import age_text
 from migverify.exposition import Metric, number
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.document import FleetDocument, service_document, wave_documents
+from migverify.fleet.forecast import RunbookForecast, WaveForecast, runbook_forecasts, wave_forecasts
 from migverify.fleet.judge import newest_proof, reason_words, whole_read_words
 from migverify.fleet.model import FleetPart, PartState, ServiceEvidence, ServiceStanding
 from migverify.fleet.read import ServiceView, read_fleet
@@ -32,9 +32,6 @@ from migverify.report.model import (
 )
 from migverify.secrets import scrub
 from migverify.watch.status import gauges
-
-if TYPE_CHECKING:
-    from migverify.fleet.forecast import RunbookForecast, WaveForecast
 
 _PAGE = Audience.PAGE
 _HEADS = {
@@ -85,10 +82,14 @@ class FleetState:
 
 
 def read_state(fleet: Fleet, now: float, wanted: Callable[[FleetService], bool] | None = None) -> FleetState:
-    """Read a fleet; forecasts rest on all services, also where some alone are shown."""
-    views = read_fleet(fleet, now=now)
-    from migverify.fleet.forecast import runbook_forecasts, wave_forecasts  # with runbooks, which are read by now
+    """Read a fleet; see ``state_of``."""
+    return state_of(fleet, now, read_fleet(fleet, now=now), wanted)
 
+
+def state_of(
+    fleet: Fleet, now: float, views: Sequence[ServiceView], wanted: Callable[[FleetService], bool] | None = None
+) -> FleetState:
+    """Return the state of a fleet that was read; forecasts rest on all services, also where some alone are shown."""
     forecasts = runbook_forecasts(views)
     waves = wave_forecasts(fleet.waves, views, forecasts, now)
     shown = tuple(view for view in views if wanted is None or wanted(view.service))

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from migverify.config.fields import Many, Strict
+from migverify.fleet.forecast import RunbookForecast, WaveForecast
 from migverify.fleet.judge import newest_proof
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceStanding
 from migverify.fleet.read import ServiceView
-
-if TYPE_CHECKING:
-    from migverify.fleet.forecast import RunbookForecast, WaveForecast
 
 
 class ReasonDocument(Strict):

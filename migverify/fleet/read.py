@@ -94,7 +94,7 @@ class _FleetReader:
     stores: FleetStores = field(default_factory=FleetStores)
     configs: dict[str, Config | MigverifyError] = field(default_factory=dict)
 
-    def views(self, services: list[FleetService]) -> list[ServiceView]:
+    def views(self, services: list[FleetService], meanwhile: Callable[[], object]) -> list[ServiceView]:
         self.configs.update((service.name, _config(service)) for service in self.fleet.services)
         right = [service for service in services if service.name not in self.fleet.wrong]
         groups = self._by_store(right)
@@ -107,6 +107,7 @@ class _FleetReader:
                     rooms.announce(service.runbook)
             parts = [_PartReader(service, {}) for service in right]
             journals = [self._journals(part, rooms) for part in parts]
+            meanwhile()
             try:
                 stored = {one.service: one for group in all_stored() for one in group}
             except StoreError as error:
@@ -286,11 +287,15 @@ def options_of(service: FleetService, *, store: bool = True) -> str:
 
 
 def read_fleet(
-    fleet: Fleet, *, now: float | None = None, wanted: Callable[[FleetService], Any] = lambda _: True
-) -> list[ServiceView]:
-    """Return the state of the services that are wanted, in the order of the file."""
+    fleet: Fleet, *, now: float | None = None, wanted: Callable[[FleetService], Any] = lambda _: True,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[ServiceView]:  # fmt: skip
+    """Return the state of the services that are wanted, in the order of the file.
+
+    ``meanwhile`` is called when journals are read and stores may not be: another process is at these.
+    """
     reader = _FleetReader(fleet, time.time() if now is None else now)
-    return reader.views([service for service in fleet.services if wanted(service)])
+    return reader.views([service for service in fleet.services if wanted(service)], meanwhile)
 
 
 def rules_of(fleet: Fleet, service: FleetService) -> ServiceRules:
