@@ -141,7 +141,7 @@ def _wave(
         return WaveForecast(wave, 0.0, 0.0, True)
     known = [name for name in left if (found := forecasts.get(name)) is not None and found.p90 is not None]
     gone = {view.service.name: _running(view, wave, now) for view in views}
-    samples = {name: _left(forecasts[name].samples, gone[name]) for name in known}
+    samples = {name: tuple(max(0.0, one - gone[name]) for one in forecasts[name].samples) for name in known}
     draw = random.Random(SEED)
     sums = [makespan([draw.choice(samples[name]) for name in known], wave.parallel) for _ in range(SAMPLES)]
     p50, p90 = quantile(sums, 0.5), quantile(sums, 0.9)
@@ -162,10 +162,6 @@ def _wave(
     if unknown:  # those that are known are too long already, or nothing can be said
         return WaveForecast(wave, None, None, None if fits else False, finding, is_over)
     return WaveForecast(wave, p50, p90, fits, finding, is_over)
-
-
-def _left(samples: tuple[float, ...], gone: float) -> tuple[float, ...]:
-    return tuple(max(0.0, one - gone) for one in samples) if gone else samples
 
 
 def _running(view: ServiceView, wave: FleetWave, now: float) -> float:
