@@ -42,10 +42,10 @@ def parse_json(text: str | bytes) -> Any:
     openers = text.count("{") + text.count("[") if isinstance(text, str) else text.count(b"{") + text.count(b"[")
     if openers <= MOST_DEPTH:  # no deeper than it has brackets
         return value
-    level = [value]
-    for _ in range(MOST_DEPTH):
-        parts = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
-        level = [part for some in parts for part in some if isinstance(part, dict | list)]
+    level: list[Any] = [[value]]
+    for _ in range(MOST_DEPTH + 1):
+        parts = [part for some in level for part in some]
+        level = [part.values() if type(part) is dict else part for part in parts if type(part) in (dict, list)]
         if not level:
             return value
     raise ValueError(f"nested deeper than {MOST_DEPTH} levels")
@@ -155,7 +155,7 @@ def _mapping_of(kind: Any) -> Coder:
     def decode_mapping(data: Any) -> dict[str, Any]:
         if type(data) is not dict:
             raise _Misfit(f": an object is expected, not {type(data).__name__}")
-        return {key: decoder(part) for key, part in data.items()}
+        return data if kind is Any else {key: decoder(part) for key, part in data.items()}
 
     return decode_mapping
 

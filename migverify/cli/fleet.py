@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from migverify.fleet.definition import Fleet, FleetService
     from migverify.fleet.read import ServiceView
+    from migverify.report.model import Report
+    from migverify.report.render import Format
 
 app = typer.Typer(no_args_is_help=True, help="Many services at once: who may cut over tonight, and why not.")
 
@@ -59,12 +62,9 @@ def status(
     Reads stores, ledgers and journals; no server of the migration is asked. Exit 0: all are ready or cut over, 1: one
     is not ready or a wave does not fit into its window, 3: not known.
     """
-    from migverify.fleet.board import fleet_report, read_state
-    from migverify.fleet.load import load_fleet
     from migverify.report.render import Format, render
 
-    loaded = load_fleet(fleet, with_wrong=True)
-    report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
+    report = _report(fleet, service, wave, Format.TEXT)
     if as_json:
         typer.echo(json.dumps(report.document, ensure_ascii=False))
     else:
@@ -110,20 +110,36 @@ def board(
     if listen is not None:
         _serve(fleet, listen, every, service, wave)
         return
-    from migverify.fleet.board import fleet_report, read_state
-    from migverify.fleet.load import load_fleet
     from migverify.report.render import Format, format_of, render, write_report
 
     form = format_of(out)
     if out is not None and form is Format.TEXT and out.suffix.lower() not in ("", ".txt"):
         raise UsageError(f"--out {out}: no form of a board has the suffix {out.suffix}",
                          hint="Name a .html, .json, .prom, .xml or .txt file.")  # fmt: skip
-    loaded = load_fleet(fleet, with_wrong=True)
-    report = fleet_report(read_state(loaded, time.time(), chosen(loaded, service, wave)))
+    report = _report(fleet, service, wave, form)
     if out is not None:
         write_report(out, render(report, form), private=False)
         say(f"wrote {out}: {report.word}")
     raise typer.Exit(int(report.exit_code))
+
+
+def _report(fleet: Path, services: list[str] | None, waves: list[str] | None, form: Format) -> Report:
+    """Return the report of a fleet; what shows it in a form is loaded while a second process reads."""
+    from migverify.fleet.load import load_fleet
+    from migverify.fleet.read import read_fleet
+
+    def load_board() -> None:
+        from migverify.report.render import prepare
+
+        import_module("migverify.fleet.board")
+        prepare(form)
+
+    loaded, now = load_fleet(fleet, with_wrong=True), time.time()
+    is_chosen = chosen(loaded, services, waves)
+    views = read_fleet(loaded, now=now, meanwhile=load_board)
+    from migverify.fleet.board import fleet_report, state_of
+
+    return fleet_report(state_of(loaded, now, views, is_chosen))
 
 
 def _serve(

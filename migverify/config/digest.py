@@ -30,13 +30,22 @@ def comparison_digest(config: Config) -> str:
 
 def comparison_meaning(config: Config) -> dict[str, Any]:
     """Return what ``comparison_digest`` is made of."""
-    view = describe(config)
-    meaning = {name: view[name] for name in ("tables", "routes", "overrides", "consistency", "hash")}
-    meaning["endpoints"] = [
+    endpoints = [
         {"name": endpoint.name, "snapshot": endpoint.snapshot, "session": sorted(endpoint.session)}
         for endpoint in config.endpoints
     ]
-    return meaning
+    return _compared(config) | {"consistency": config.consistency, "hash": config.hash, "endpoints": endpoints}
+
+
+def _compared(config: Config) -> dict[str, Any]:
+    return {
+        "tables": {
+            "include": [pattern.text for pattern in config.tables.include],
+            "exclude": [pattern.text for pattern in config.tables.exclude],
+        },
+        "routes": [{"from": rule.from_, "to": rule.to, "shard": rule.shard} for rule in config.route_rules],
+        "overrides": [_override(rule) for rule in config.overrides],
+    }
 
 
 def full_digest(config: Config) -> str:
@@ -52,12 +61,7 @@ def describe(config: Config) -> dict[str, Any]:
         "target": _endpoint(config.target),
         "endpoints": [_endpoint(endpoint) for endpoint in config.others],
         "store": config.store.url,
-        "tables": {
-            "include": [pattern.text for pattern in config.tables.include],
-            "exclude": [pattern.text for pattern in config.tables.exclude],
-        },
-        "routes": [{"from": rule.from_, "to": rule.to, "shard": rule.shard} for rule in config.route_rules],
-        "overrides": [_override(rule) for rule in config.overrides],
+        **_compared(config),
         "limits": _limits(config.limits),
         "recheck": _fields(config.recheck),
         "watch": _watch(config.watch),

@@ -82,8 +82,14 @@ class FleetState:
 
 
 def read_state(fleet: Fleet, now: float, wanted: Callable[[FleetService], bool] | None = None) -> FleetState:
-    """Read a fleet; forecasts rest on all services, also where some alone are shown."""
-    views = read_fleet(fleet, now=now)
+    """Read a fleet; see ``state_of``."""
+    return state_of(fleet, now, read_fleet(fleet, now=now), wanted)
+
+
+def state_of(
+    fleet: Fleet, now: float, views: Sequence[ServiceView], wanted: Callable[[FleetService], bool] | None = None
+) -> FleetState:
+    """Return the state of a fleet that was read; forecasts rest on all services, also where some alone are shown."""
     forecasts = runbook_forecasts(views)
     waves = wave_forecasts(fleet.waves, views, forecasts, now)
     shown = tuple(view for view in views if wanted is None or wanted(view.service))

@@ -26,7 +26,6 @@ from migverify.fleet.model import (
     WholeRead,
 )
 from migverify.model import Verdict
-from migverify.runbook.history.readiness import MISSING, UNKNOWN
 
 _WINDOW_CLOSED = "the window of its wave closed"
 HARM, DOUBT = ReasonKind.HARM, ReasonKind.DOUBT
@@ -168,14 +167,7 @@ def _untimely(taken: float | None, evidence: ServiceEvidence, most: float, skew:
 
 def newest_proof(evidence: ServiceEvidence) -> VerifyEvidence | None:
     """Return the newest full proof: ended, MATCH, of this pair, this configuration and all of its tables."""
-    return next((one for one in evidence.verifications if is_full_proof(one)), None)
-
-
-def is_full_proof(one: VerifyEvidence) -> bool:
-    """Whether a verification proved all tables of this pair and configuration."""
-    whole = 0 < one.tables == one.matched and not one.mismatches
-    is_match = one.ended is not None and one.verdict is Verdict.MATCH
-    return is_match and whole and not one.strange and not one.partial
+    return next((one for one in evidence.verifications if one.is_full_proof), None)
 
 
 def _proof(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
@@ -371,20 +363,20 @@ def _drills(evidence: ServiceEvidence, rules: ServiceRules) -> _PartFinding:
         found.doubt("no runbook is named, so no drill is known", "Name its runbook in the fleet file.")
         return found
     found.figure, found.run = f"{drills.clean:,} of {drills.done:,} clean", drills.last
-    bad = [one for one in drills.readiness.conditions if one.state in (MISSING, UNKNOWN)]
+    unmet = drills.readiness.unmet
     # Where the decision is required as a part of its own, what is against it is said there.
     is_open = evidence.decision is not None and evidence.decision.standing is not Standing.GO
     is_said = is_open and FleetPart.DECISION in rules.required
     # A runbook that is named for its forecast alone: a drill that nobody held shows nothing to be wrong.
     is_held = bool(drills.done or drills.readiness.not_counted)
     counts = is_held or FleetPart.DRILLS in rules.required
-    for one in bad:
+    for one in unmet:
         if one.id == "decision" and is_said:
             continue
         why = one.reasons[0] if one.reasons else one.found
-        note = found.harm if one.state == MISSING and counts else found.doubt
+        note = found.harm if one.is_missing and counts else found.doubt
         note(why if one.id == FleetPart.DRILLS else f"{one.id}: {why}", one.do)
-    if not drills.readiness.ready and not bad:
+    if not drills.readiness.ready and not unmet:
         found.doubt("the runbook is not ready, and names no reason")
     return found
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from migverify.decision.model import Decision, ReasonKind
 from migverify.model import Verdict
-from migverify.runbook.history.readiness import Readiness
+
+if TYPE_CHECKING:
+    from migverify.decision.model import Decision, ReasonKind
+    from migverify.runbook.history.readiness import Readiness
 
 
 class FleetPart(StrEnum):
@@ -111,6 +113,13 @@ class VerifyEvidence:
     def read(self) -> int:
         """How many of its tables are known to be equal or to differ."""
         return self.matched + self.mismatches
+
+    @property
+    def is_full_proof(self) -> bool:
+        """Whether it proved all tables of this pair and configuration."""
+        whole = 0 < self.tables == self.matched and not self.mismatches
+        is_match = self.ended is not None and self.verdict is Verdict.MATCH
+        return is_match and whole and not self.strange and not self.partial
 
     @property
     def can_resume(self) -> bool:

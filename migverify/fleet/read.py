@@ -8,37 +8,26 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from migverify.config import Config, load_config
-from migverify.decision.model import Decision
 from migverify.errors import MigverifyError, StoreError
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.judge import judge, wrong_entry
 from migverify.fleet.model import FleetPart, ServiceEvidence, ServiceRules, ServiceStanding, ServiceState
-from migverify.fleet.read_journals import (
-    FleetRooms,
-    ServiceJournals,
-    completed_cutover,
-    cutover_doubt,
-    read_drills,
-    read_people,
-)
-from migverify.fleet.read_runs import (
-    RunsReading,
-    read_ids,
-    read_rules,
-    read_schema,
-    read_verifications,
-    read_watch,
-)
 from migverify.fleet.second_process import beside
-from migverify.fleet.stores import FleetStores, ServiceRuns
+from migverify.fleet.stores import FleetStores, ServiceRuns, store_key
 from migverify.tables.run_facts import compared_address, pair_addresses
+
+# What one of the two processes needs alone is imported by it, while the other one works.
+if TYPE_CHECKING:
+    from migverify.decision.model import Decision
+    from migverify.fleet.read_journals import FleetRooms, ServiceJournals
+    from migverify.fleet.read_runs import RunsReading
 
 Found = TypeVar("Found")
 STORED = (
@@ -103,24 +92,31 @@ class _FleetReader:
     fleet: Fleet
     now: float
     stores: FleetStores = field(default_factory=FleetStores)
-    rooms: FleetRooms = field(default_factory=FleetRooms)
     configs: dict[str, Config | MigverifyError] = field(default_factory=dict)
 
-    def views(self, services: list[FleetService]) -> list[ServiceView]:
+    def views(self, services: list[FleetService], meanwhile: Callable[[], object]) -> list[ServiceView]:
         self.configs.update((service.name, _config(service)) for service in self.fleet.services)
         right = [service for service in services if service.name not in self.fleet.wrong]
-        with beside(lambda: self._all_stored(right)) as all_stored:
+        groups = self._by_store(right)
+        with beside(len(groups), lambda places: self._all_stored(groups, places)) as all_stored:
+            from migverify.fleet.read_journals import FleetRooms
+
+            rooms = FleetRooms()
             for service in self.fleet.services:
                 if service.runbook is not None and service.name not in self.fleet.wrong:
-                    self.rooms.announce(service.runbook)
+                    rooms.announce(service.runbook)
             parts = [_PartReader(service, {}) for service in right]
-            journals = [self._journals(part) for part in parts]
+            journals = [self._journals(part, rooms) for part in parts]
+            meanwhile()
             try:
-                stored = all_stored()
+                stored = {one.service: one for group in all_stored() for one in group}
             except StoreError as error:
-                stored = [self._unstored(service, error.message) for service in right]
-        views = iter([self._view(*each) for each in zip(parts, journals, stored, strict=True)])
-        return [self._wrong(one) if one.name in self.fleet.wrong else next(views) for one in services]
+                stored = {service.name: self._unstored(service, error.message) for service in right}
+        mine = iter(zip(parts, journals, strict=True))
+        return [
+            self._wrong(one) if one.name in self.fleet.wrong else self._view(*next(mine), stored[one.name])
+            for one in services
+        ]
 
     def _wrong(self, service: FleetService) -> ServiceView:
         """Return a service of which nothing is read, as its entry may name another store or pair than was meant."""
@@ -129,11 +125,26 @@ class _FleetReader:
         state = wrong_entry(name, fleet.path.name, fleet.wrong[name], fleet.required(service))
         return ServiceView(service, wave, ServiceEvidence(name, self.now), state)
 
-    def _all_stored(self, services: list[FleetService]) -> list[ServiceEvidence]:
-        """Return what the stores of services say."""
-        shared = Counter(map(self._pair, self.fleet.services))
-        with closing(self.stores):
-            return [self._stored(service, is_alone=shared[self._pair(service)] <= 1) for service in services]
+    def _by_store(self, services: list[FleetService]) -> list[list[FleetService]]:
+        """Return services by their stores: each one is opened once, by one process."""
+        groups: dict[tuple[str, str], list[FleetService]] = {}
+        for service in services:
+            config = self.configs[service.name]
+            key = store_key(service, config) if isinstance(config, Config) else (service.name, "")
+            groups.setdefault(key, []).append(service)
+        return list(groups.values())
+
+    def _all_stored(
+        self, groups: list[list[FleetService]], places: Iterable[int]
+    ) -> dict[int, list[ServiceEvidence]]:  # fmt: skip
+        """Return what stores say of the services of some groups, by the places of these."""
+        pairs, found = Counter(map(self._pair, self.fleet.services)), {}
+        for place in places:
+            with closing(self.stores):
+                found[place] = [
+                    self._stored(service, is_alone=pairs[self._pair(service)] <= 1) for service in groups[place]
+                ]
+        return found
 
     def _pair(self, service: FleetService) -> tuple[str, frozenset[tuple[str, str]]]:
         """Return what two services must not share for runs without a configuration to be of one of them."""
@@ -155,12 +166,12 @@ class _FleetReader:
         found = replace(found, unread=dict(part.unread), unread_remedies=_remedies(service, known))
         return ServiceView(service, wave, found, judge(found, rules_of(self.fleet, service)), journals, known)
 
-    def _journals(self, part: _PartReader) -> ServiceJournals | None:
+    def _journals(self, part: _PartReader, rooms: FleetRooms) -> ServiceJournals | None:
         book, config = part.service.runbook, self.configs[part.service.name]
         if book is None:
             return None
         known = config if isinstance(config, Config) else None
-        return part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: self.rooms.of(book, known))
+        return part.try_read((FleetPart.DRILLS, FleetPart.PEOPLE), lambda: rooms.of(book, known))
 
     def _unstored(self, service: FleetService, problem: str) -> ServiceEvidence:
         """Return the evidence of a service of whose store nothing is known."""
@@ -169,6 +180,8 @@ class _FleetReader:
         return ServiceEvidence(service.name, self.now, unread=unread, options=options_of(service), closes=closes)
 
     def _stored(self, service: FleetService, *, is_alone: bool) -> ServiceEvidence:
+        from migverify.fleet import read_runs as runs
+
         config = self.configs[service.name]
         if isinstance(config, MigverifyError):
             return self._unstored(service, config.message)
@@ -176,19 +189,19 @@ class _FleetReader:
         if opened.store is None:
             return self._unstored(service, opened.problem)
         part = _PartReader(service, {})
-        reading = RunsReading(
+        reading = runs.RunsReading(
             config, opened.store, ServiceRuns.of(config, opened, is_alone=is_alone), self.now, options_of(service)
         )
         oldest = self.fleet.evidence_max_age
         with opened.store.one_reading(reading.runs.rehearsed):
             found = replace(
                 self._unstored(service, ""),
-                verifications=part.try_read((FleetPart.PROOF,), lambda: read_verifications(reading)) or (),
-                watch=part.try_read((FleetPart.WATCH,), lambda: read_watch(reading)),
-                rules=part.try_read((FleetPart.RULES,), lambda: read_rules(reading)),
+                verifications=part.try_read((FleetPart.PROOF,), lambda: runs.read_verifications(reading)) or (),
+                watch=part.try_read((FleetPart.WATCH,), lambda: runs.read_watch(reading)),
+                rules=part.try_read((FleetPart.RULES,), lambda: runs.read_rules(reading)),
                 decision=part.try_read((FleetPart.DECISION,), lambda: _decision(reading, oldest)),
-                schema=part.try_read((FleetPart.SCHEMA,), lambda: read_schema(reading)),
-                ids=part.try_read((FleetPart.IDS,), lambda: read_ids(reading)),
+                schema=part.try_read((FleetPart.SCHEMA,), lambda: runs.read_schema(reading)),
+                ids=part.try_read((FleetPart.IDS,), lambda: runs.read_ids(reading)),
             )
         return replace(found, unread=part.unread)
 
@@ -198,15 +211,17 @@ class _FleetReader:
     ) -> ServiceEvidence:  # fmt: skip
         if journals is None:
             return found
-        done = completed_cutover(journals)
-        doubt = "" if done is None else cutover_doubt(journals, done)
+        from migverify.fleet import read_journals as read
+
+        done = read.completed_cutover(journals)
+        doubt = "" if done is None else read.cutover_doubt(journals, done)
         cut_over = None if done is None or doubt else (done.run, done.ended or done.started)
-        people = part.try_read((FleetPart.PEOPLE,), lambda: read_people(service, journals.runbook))
+        people = part.try_read((FleetPart.PEOPLE,), lambda: read.read_people(service, journals.runbook))
         drills = None
         if config is not None:
             fingerprint = self._fingerprint(found)
             drills = part.try_read(
-                (FleetPart.DRILLS,), lambda: read_drills(journals, config, self.now, fingerprint, found.decision)
+                (FleetPart.DRILLS,), lambda: read.read_drills(journals, config, self.now, fingerprint, found.decision)
             )
         return replace(found, cut_over=cut_over, cut_over_doubt=doubt, people=people, drills=drills)
 
@@ -272,11 +287,15 @@ def options_of(service: FleetService, *, store: bool = True) -> str:
 
 
 def read_fleet(
-    fleet: Fleet, *, now: float | None = None, wanted: Callable[[FleetService], Any] = lambda _: True
-) -> list[ServiceView]:
-    """Return the state of the services that are wanted, in the order of the file."""
+    fleet: Fleet, *, now: float | None = None, wanted: Callable[[FleetService], Any] = lambda _: True,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[ServiceView]:  # fmt: skip
+    """Return the state of the services that are wanted, in the order of the file.
+
+    ``meanwhile`` is called when journals are read and stores may not be: another process is at these.
+    """
     reader = _FleetReader(fleet, time.time() if now is None else now)
-    return reader.views([service for service in fleet.services if wanted(service)])
+    return reader.views([service for service in fleet.services if wanted(service)], meanwhile)
 
 
 def fleet_warnings(fleet: Fleet, views: Sequence[ServiceView]) -> list[str]:
@@ -304,6 +323,8 @@ def rules_of(fleet: Fleet, service: FleetService) -> ServiceRules:
 
 def read_proof(fleet: Fleet, service: FleetService, now: float) -> ServiceEvidence:
     """Return what the store of one service says of its verifications, and nothing else."""
+    from migverify.fleet.read_runs import RunsReading, read_verifications
+
     reader, found = _FleetReader(fleet, now), ServiceEvidence(service.name, now)
     config = _config(service)
     if isinstance(config, MigverifyError):

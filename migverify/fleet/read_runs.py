@@ -14,7 +14,6 @@ from itertools import islice
 from typing import Any
 
 from migverify.config import Config
-from migverify.fleet.judge import is_full_proof
 from migverify.fleet.model import AnswersEvidence, VerifyEvidence, WatchEvidence, WholeRead
 from migverify.fleet.stores import ServiceRuns
 from migverify.guards import keep
@@ -79,9 +78,9 @@ def read_verifications(reading: RunsReading) -> tuple[VerifyEvidence, ...]:
         if run.facts.get("watch") or run.facts.get("repairs"):
             continue
         found.append(_verification(reading, run))
-        if is_full_proof(found[-1]) or len(found) == _NEWER:
+        if found[-1].is_full_proof or len(found) == _NEWER:
             break
-    last = [_with_whole_read(reading, found.pop())] if found and is_full_proof(found[-1]) else []
+    last = [_with_whole_read(reading, found.pop())] if found and found[-1].is_full_proof else []
     quick = newer_differences(
         reading.store, reading.runs.of_kind(StoredKind.QUICK), reading.runs.digest,
         last[0].began if last else float("-inf"),

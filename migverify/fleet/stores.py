@@ -37,6 +37,11 @@ class OpenedStore:
         return tuple(self.runs[place] for place in sorted(chosen))
 
 
+def store_key(service: FleetService, config: Config) -> tuple[str, str]:
+    """Return what services that share a store have in common: its URL, and who opens it."""
+    return service.store or config.store_url, service.store_password_env or config.store_password_env or ""
+
+
 @dataclass(slots=True)
 class FleetStores:
     """Opens stores when they are first needed. ``close`` closes them all."""
@@ -45,8 +50,7 @@ class FleetStores:
 
     def of(self, service: FleetService, config: Config) -> OpenedStore:
         """Return the store of a service; one that cannot be read says why."""
-        url = service.store or config.store.url
-        key = url, service.store_password_env or config.store_password_env or ""
+        key = store_key(service, config)
         if key not in self._opened:
             self._opened[key] = _open(service, config)
         return self._opened[key]

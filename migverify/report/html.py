@@ -14,7 +14,7 @@ from importlib.resources import files
 from itertools import chain
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from migverify.report.figures import amount, count
@@ -42,12 +42,17 @@ _MARKED = 4_000
 def render_html(report: Report) -> str:
     """Return the page. It holds a script only where it has a table to be sorted and filtered."""
     style, script = asset("page.css"), asset("page.js") if _has_filter(report) else ""
-    page: str = environment().get_template("page.html.j2").render(
+    page: str = template().render(
         report=report, sections=[section for section in report.sections if section.shown is not Audience.TEXT],
         style=Markup(style), script=Markup(script),  # noqa: S704 - our own files, hashed into the policy
         policy=policy(style, script), opened=_opened(report),
     )  # fmt: skip
     return page.lstrip()
+
+
+def template() -> Template:
+    """Return the template of the page."""
+    return environment().get_template("page.html.j2")
 
 
 def served_page(report: Report) -> tuple[str, str]:
@@ -118,7 +123,7 @@ def _on_page(blocks: tuple[Block, ...]) -> list[Block]:
 
 def name(text: str) -> Markup:
     """Return a name isolated from the direction of the text around it, unseen characters made visible."""
-    return Markup("<bdi>{}</bdi>").format(visible(text))
+    return Markup(f"<bdi>{escape(visible(text))}</bdi>")  # noqa: S704 - escaped; a board has thousands of names
 
 
 def _line(text: str) -> Markup:

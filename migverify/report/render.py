@@ -58,6 +58,14 @@ def render(report: Report, form: Format, *, color: bool = False) -> str:
             return render_html(report)
 
 
+def prepare(form: Format) -> None:
+    """Load what a form takes time to load, so that it is there when a report is."""
+    if form is Format.HTML:
+        from migverify.report.html import template
+
+        template()
+
+
 def write_report(path: Path, text: str, *, private: bool = False) -> None:
     """Write a file whole or not at all: a collector that reads meanwhile sees the old one or the new one.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from migverify.runbook.cast import Cast
 from migverify.runbook.clock import Moment
@@ -108,9 +108,8 @@ class Attempt:
     ended: Moment | None
 
 
-@dataclass(frozen=True, slots=True)
-class StepStatus:
-    """The status of one step.
+class StepStatus(NamedTuple):
+    """The status of one step. A tuple: journals change it at nearly every line, and that takes a fifth of the time.
 
     Parameters
     ----------

@@ -305,11 +305,17 @@ def _sqlite_engine(url: URL) -> Engine:
     positional, options = dialect.create_connect_args(url)
     # isolation_level None: the driver begins nothing by itself; _begin_sqlite does.
     arguments = {"timeout": _BUSY_SECONDS, **options, "isolation_level": None}
-    pool = QueuePool(lambda: dialect.connect(*positional, **arguments), dialect=dialect)
+    set_up = dialect.on_connect_url(url)
+
+    def connected() -> Any:  # events of a pool take longer, and there is one for each file
+        connection = dialect.connect(*positional, **arguments)
+        if set_up is not None:
+            set_up(connection)
+        _set_up_sqlite(connection)
+        return connection
+
+    pool = QueuePool(connected, dialect=dialect)
     engine = Engine(pool, dialect, url, hide_parameters=True, execution_options={"compiled_cache": compiled})
-    if set_up := dialect.on_connect_url(url):
-        event.listen(engine, "connect", lambda connection, _record: set_up(connection))
-    event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -339,7 +345,7 @@ def _connect_pymysql(_dialect: object, _record: object, arguments: list[Any], op
     return Connection(*arguments, **options)
 
 
-def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
+def _set_up_sqlite(connection: Any) -> None:
     # WAL: readers and the one writer do not wait for each other, and kill -9 loses nothing that was committed.
     # NORMAL: only a power cut can take the last commits, whole ones. A file system without WAL keeps its own mode.
     _switch_to_wal(connection)
@@ -347,7 +353,7 @@ def _set_up_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
 
 
-def _switch_to_wal(connection: sqlite3.Connection) -> None:
+def _switch_to_wal(connection: Any) -> None:
     # The one statement for which SQLite does not wait: two processes that open a new file at once meet here.
     (milliseconds,) = connection.execute("PRAGMA busy_timeout").fetchone()
     deadline = time.monotonic() + milliseconds / 1000

@@ -189,7 +189,7 @@ class RunLog:
     def close(self) -> None:
         """Release connections."""
         self._heartbeats.close()
-        self.engine.dispose()
+        self.engine.pool.dispose()  # without a new one, as engine.dispose() makes it
 
     # Transactions
 

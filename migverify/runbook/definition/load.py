@@ -197,6 +197,8 @@ def _filled(
 
 
 def _misused(data: object, declared: Mapping[str, ParameterPart]) -> list[Unfit]:
+    if all(one.type != "text" for one in declared.values()):
+        return []
     return [
         Unfit("text-in-command", steps, f"the parameter {name} is free text, and part of a command", "")
         for steps, name, key in uses(data)

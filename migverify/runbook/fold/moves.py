@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 from migverify.runbook import people
@@ -33,7 +32,7 @@ def need(condition: bool, otherwise: str) -> None:
 
 def set_step(status: RunStatus, one: StepStatus, **changes: Any) -> StepStatus:
     """Change a step's status, and return the new one."""
-    status.steps[one.id] = changed = replace(one, **changes)
+    status.steps[one.id] = changed = one._replace(**changes)
     return changed
 
 

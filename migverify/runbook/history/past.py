@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from migverify.errors import JournalError, StoreError
 from migverify.runbook.events import Event, EventKind, RollbackState, RunState, StepState
@@ -348,7 +349,7 @@ def _first(run: str, journal: RunJournal | Damaged) -> Event | Damaged:
     if isinstance(journal, Damaged):
         return journal
     try:
-        first = journal.first()
+        first = next(journal.new(), None)
     except StoreError as error:  # JournalError is one
         return Damaged(run, "", error.message)
     return first if first is not None else Damaged(run, "", "its journal holds no event")
@@ -393,7 +394,7 @@ def _read(
         return None
     try:
         previous_of(first)
-        past = past_run(_as_known(journal.events(), known))
+        past = past_run(_as_known(chain((first,), journal.new()), known))
     except JournalError as error:
         return Damaged(run, runbook, error.message, is_case)
     except StoreError as error:

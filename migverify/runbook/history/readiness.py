@@ -62,6 +62,11 @@ class Condition:
     reasons: tuple[str, ...] = ()
     do: str = ""
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is known not to be met."""
+        return self.state == MISSING
+
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
@@ -85,10 +90,14 @@ class Readiness:
         return self.verdict == READY
 
     @property
+    def unmet(self) -> list[Condition]:
+        """The conditions that are not met, or not known to be."""
+        return [one for one in self.conditions if one.state in (MISSING, UNKNOWN)]
+
+    @property
     def reasons(self) -> tuple[str, ...]:
         """Why it is not, over all conditions."""
-        bad = [one for one in self.conditions if one.state in (MISSING, UNKNOWN)]
-        return tuple(f"{one.id}: {why}" for one in bad for why in one.reasons or (one.found,))
+        return tuple(f"{one.id}: {why}" for one in self.unmet for why in one.reasons or (one.found,))
 
 
 @dataclass(frozen=True, slots=True)

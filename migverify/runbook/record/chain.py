@@ -152,7 +152,7 @@ def _parse(raw: bytes, seq: int, previous: str, run: str | None) -> tuple[Event 
     if hashlib.sha256(raw[:at] + raw[at + 73 : -1]).hexdigest() != sha:
         return None, "its hash is not that of its text"
     try:
-        values = parse_json(raw)
+        values = parse_json(raw.decode("utf-8", "surrogatepass"))
         if type(values) is not dict or list(values) != _ORDER or values["sha"] != sha:
             return None, "has not the fields of an event"
         if tuple(map(type, values.values())) != _TYPES:

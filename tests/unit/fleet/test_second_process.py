@@ -6,10 +6,11 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -33,12 +34,39 @@ def processors(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return give
 
 
+def _who(pieces: Iterable[int]) -> dict[int, int]:
+    return dict.fromkeys(pieces, os.getpid())
+
+
 def test_work_is_done_in_another_process() -> None:
-    with beside(os.getpid) as answer:
-        other = answer()
+    with beside(1, _who) as answer:
+        _wait_for_child()
+        (other,) = answer()
     assert other != os.getpid()
     with pytest.raises(ProcessLookupError):
         os.kill(other, 0)
+
+
+def _wait_for_child() -> None:
+    """Give the second process the time to take what is there: it stops at the end of its answer, which nobody reads."""
+    time.sleep(0.5)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 2_000, 4_321])
+def test_each_piece_is_done_once_by_one_of_the_two(count: int) -> None:
+    def work(pieces: Iterable[int]) -> dict[int, tuple[int, int]]:
+        done = {}
+        for piece in pieces:
+            assert piece not in done
+            done[piece] = piece * piece, os.getpid()
+            time.sleep(0 if count > 10 else 0.05)
+        return done
+
+    with beside(count, work) as answer:
+        found = answer()
+    assert [square for square, _ in found] == [number * number for number in range(count)]
+    if count == 7:
+        assert len({process for _, process in found}) == 2, "the first one helped"
 
 
 def test_work_is_done_here_where_there_is_one_processor_or_another_thread(
@@ -49,21 +77,23 @@ def test_work_is_done_here_where_there_is_one_processor_or_another_thread(
     thread = threading.Thread(target=ended.wait)
     thread.start()
     try:
-        with beside(os.getpid) as answer:
-            assert answer() == os.getpid()
+        with beside(2, _who) as answer:
+            assert answer() == [os.getpid()] * 2
     finally:
         ended.set()
         thread.join()
     processors(1)
-    with beside(os.getpid) as answer:
-        assert answer() == os.getpid()
+    with beside(2, _who) as answer:
+        assert answer() == [os.getpid()] * 2
 
 
 def test_an_error_of_the_work_is_raised() -> None:
-    def fail() -> NoReturn:
-        raise UsageError("no such thing", hint="look")
+    def fail(pieces: Iterable[int]) -> dict[int, int]:
+        for _ in pieces:
+            raise UsageError("no such thing", hint="look")
+        return {}
 
-    with beside(fail) as answer, pytest.raises(UsageError, match="no such thing"):
+    with beside(1, fail) as answer, pytest.raises(UsageError, match="no such thing"):
         answer()
 
 
@@ -76,21 +106,36 @@ def _interrupted() -> NoReturn:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("work", [_die, _interrupted, lambda: lambda: None], ids=["killed", "interrupted", "no pickle"])
-def test_no_answer_is_an_error(work: Callable[[], object]) -> None:
-    with beside(work) as answer, pytest.raises(StoreError, match="ended without an answer"):
-        answer()
+@pytest.mark.parametrize("taken", [0, 1, 3])
+@pytest.mark.parametrize("end", [_die, _interrupted, lambda: lambda: None], ids=["killed", "interrupted", "no pickle"])
+def test_no_answer_is_an_error(end: Callable[[], object], taken: int) -> None:
+    """Also where this process did all that the other one had not taken, and where that one had taken nothing."""
+    first = os.getpid()
+
+    def work(pieces: Iterable[int]) -> dict[int, Any]:
+        done: dict[int, Any] = {}
+        for piece in pieces:
+            done[piece] = end() if os.getpid() != first and len(done) >= taken else piece
+        if os.getpid() != first:
+            done[-1] = end()
+        return done
+
+    with beside(3, work) as answer:
+        _wait_for_child()
+        with pytest.raises(StoreError, match="ended without an answer"):
+            answer()
 
 
 def test_the_second_process_ends_with_the_first_ones_work() -> None:
     reading, writing = os.pipe()
 
-    def hang() -> None:
+    def hang(_: Iterable[int]) -> dict[int, int]:
         os.close(reading)
         threading.Event().wait()  # `writing` is open for as long as this process is there
+        return {}
 
     def interrupted() -> None:
-        with beside(hang):
+        with beside(1, hang):
             os.close(writing)
             raise KeyboardInterrupt
 
