@@ -9,7 +9,7 @@ from migverify.guards.scope import Scope
 from migverify.model import Endpoint
 from migverify.sql.grants import Grants
 from migverify.sql.quoting import quote_name
-from migverify.tables.hidden import matched, open_ended, partly_seen
+from migverify.tables.hidden import matched, open_ended, partly_seen, unseen_databases
 
 __all__ = ["VisibleTables", "unseen"]
 
@@ -43,6 +43,7 @@ def unseen(scope: Scope, seen: Sequence[VisibleTables]) -> Iterator[str]:
     expected = {(p.database.literal, p.table.literal) for p in unmatched
                 if p.database.literal is not None and p.table.literal is not None}  # fmt: skip
     for one in sources:
+        yield from unseen_databases(one.endpoint, one.grants, open_ended(include), "looked at")
         yield from _of(
             one, databases | {database for database, _ in matched(open_ended(include), one.tables)}, expected
         )

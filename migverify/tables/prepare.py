@@ -6,7 +6,7 @@ Pairs are planned one by one while the run goes on; what is held for all of them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,11 +34,10 @@ from migverify.secrets import resolve_password
 from migverify.sql.catalog import read_names, read_tables
 from migverify.sql.checksum import HASHES, hash_probe_sql
 from migverify.sql.fingerprint import digest, layout_fingerprint
-from migverify.sql.grants import check_grants
 from migverify.sql.identity import BY_CREATION, CREATED_LIMIT, TableIdentity, read_identities
 from migverify.sql.server import CLOCK, PACKET
 from migverify.tables.excluded import ExcludedTables
-from migverify.tables.hidden import matched, open_ended, partly_seen
+from migverify.tables.hidden import hidden_from, matched, open_ended, spelled_out
 from migverify.tables.overrides import refuse_unfit_overrides
 from migverify.tables.pairs import FoundPair, find_pairs, refuse_hidden, refuse_same_tables
 from migverify.tables.plan import compared_in_part, plan_pair
@@ -165,6 +164,8 @@ def _prepare_once(
     identities: dict[str, dict[tuple[str, str], TableIdentity]] = {}
     sessions: list[Session] = []
     open_patterns = open_ended(patterns or config.tables.include) if open_ended(config.tables.include) else []
+    # One source must have what is spelled out; of several each may have it.
+    spelled = spelled_out(patterns or config.tables.include) if len(config.sources) > 1 else set()
     hidden: list[str] = []
     excluded = ExcludedTables(config, chosen)
     try:
@@ -179,7 +180,8 @@ def _prepare_once(
             views = [s for s in names.skipped if includes(config, s.database, s.name)]
             skipped += [f"{endpoint.name}: {s.kind} {s.database}.{s.name}" for s in views]
             tables = [n for n in included if chosen is None or chosen(*n)]
-            hidden += _hidden(session, {database for database, _ in matched(open_patterns, tables)})
+            partly = {database for database, _ in matched(open_patterns, tables)}
+            hidden += hidden_from(session, partly, open_patterns, spelled - set(tables))
             identities[endpoint.name] = read_identities(session, tables)
             sources[endpoint.name] = list(read_tables(session, endpoint.name, tables))
         read_at = time.time()
@@ -188,7 +190,7 @@ def _prepare_once(
         facts[config.target.name] = endpoint_facts(session)
         databases = _target_databases(config, sources)
         tables = list(read_names(session, lambda db, _: db.casefold() in databases).tables)
-        hidden += _hidden(session, {
+        hidden += hidden_from(session, {
             route(config, endpoint.partition(".")[2], *name)[0]
             for endpoint, defs in sources.items()
             for name in matched(open_patterns, [(one.ref.database, one.ref.table) for one in defs])
@@ -219,12 +221,6 @@ def _prepare_once(
     return replace(
         prepared, hidden=tuple(hidden), chosen=tuple(pattern.text for pattern in patterns), excluded=excluded.names
     )
-
-
-def _hidden(session: Session, databases: Set[str]) -> Iterator[str]:
-    """Yield the databases whose tables this user may not all see."""
-    if databases:
-        yield from partly_seen(session.endpoint, check_grants(session), databases, "compared")
 
 
 def _refuse_empty(config: Config, found: Sequence[FoundPair], known: Sequence[tuple[str, str]]) -> None:

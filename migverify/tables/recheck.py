@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from migverify.model import ChunkResult, ChunkState, KeyRange, RunInfo, StoredKi
 from migverify.sql.identity import TableIdentity
 from migverify.store.results import RUNS_SEARCHED, ResultStore, named_run
 from migverify.tables.quick import QuickRead
-from migverify.tables.run_facts import carried_from, is_of_endpoints, planned_pairs
+from migverify.tables.run_facts import ALL_TABLES, CHOSEN, carried_from, is_of_endpoints, planned_pairs
 from migverify.tables.tasks import PairPlan
 from migverify.tables.watch_identity import identities_of
 from migverify.tables.watch_status import Base
@@ -274,14 +274,13 @@ def redefined_pairs(
 ) -> dict[str, str]:  # fmt: skip
     """Return the pairs whose tables are others than a verification, or one that it takes over from, read; with why.
 
-    ``layouts`` and ``identities`` are those of now. A watch follows such changes by itself: none is returned for it.
+    A table that is in scope now and was not planned then was made since, or the user could not see it: it was not read.
+    ``layouts`` and ``identities`` are those of now. A watch follows changes of its tables by itself.
     """
+    found = dict.fromkeys(unplanned_pairs(store, run, layouts), f"run {run.run_id} did not know it: {_UNKNOWN}")
     if run.facts.get("watch"):
-        return {}
-    entries: dict[str, Mapping[str, Any]] = {}
-    for one in reversed(carried_from(store, run)):
-        entries |= planned_pairs(one)
-    found = {}
+        return found
+    entries = _planned_by(carried_from(store, run))
     for pair in entries.keys() & layouts.keys():
         read, now = entries[pair], identities.get(pair, {})
         if read.get("layouts") and read["layouts"] != layouts[pair]:
@@ -292,6 +291,38 @@ def redefined_pairs(
         ):
             found[pair] = f"it was emptied, swapped, restored or rebuilt since run {run.run_id}"
     return found
+
+
+_FEW = 3
+_UNKNOWN = "made since, or its user could not see it"
+
+
+def unplanned_pairs(store: ResultStore, run: RunInfo, names: Iterable[str]) -> list[str]:
+    """Return which pairs of now a run of all tables, and those that it takes over from, did not plan to read."""
+    chain = carried_from(store, run)
+    if any(one.facts.get("repairs") or one.facts.get(CHOSEN, ALL_TABLES) != ALL_TABLES for one in chain):
+        return []
+    return sorted(set(names) - _planned_by(chain).keys())
+
+
+def not_planned(store: ResultStore, run: RunInfo, names: Iterable[str]) -> list[str]:
+    """Return the reason why a run that was resumed is no verdict of all tables, if it is none."""
+    pairs = unplanned_pairs(store, run, names)
+    if not pairs:
+        return []
+    some = ", ".join(pairs[:_FEW]) + (f" and {len(pairs) - _FEW:,} more" if len(pairs) > _FEW else "")
+    tables = "1 table is" if len(pairs) == 1 else f"{len(pairs):,} tables are"
+    return [
+        f"{tables} in scope now that run {run.run_id} did not know when it began ({some}): {_UNKNOWN};"
+        f" `migverify tables verify --recheck {run.run_id}` reads what is missing"
+    ]
+
+
+def _planned_by(chain: Sequence[RunInfo]) -> dict[str, Mapping[str, Any]]:
+    entries: dict[str, Mapping[str, Any]] = {}
+    for one in reversed(chain):
+        entries |= planned_pairs(one)
+    return entries
 
 
 def first_reasons(reasons: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,7 @@ from migverify.sql.repair import session_sql
 from migverify.store.results import ResultStore
 from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
+from migverify.tables.hidden import UNSEEN
 from migverify.tables.outcome import in_state, pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import PreparedTables, rules_of
@@ -146,7 +147,8 @@ def run_repair(
         planned = planned_pairs(info)
         for pair in prepared.pairs():
             if pair.id in planned and _has_work(store, info.run_id, pair, results.get(pair.id)):
-                table = _write_table(pool, pair, config, store, info, results.get(pair.id), folder)
+                unread = _may_be_unread(info, prepared)
+                table = _write_table(pool, pair, config, store, info, results.get(pair.id), folder, unread)
                 repair.tables.append(table)
                 say(written_line(table))
         write_manifest(folder, _manifest(repair, info, prepared))
@@ -222,16 +224,26 @@ def _no_plan(info: RunInfo) -> str:
     return f"the run keeps no plan of this table, as a watch reads written rows alone; {again}"
 
 
+def _may_be_unread(info: RunInfo, prepared: PreparedTables) -> str:
+    """Return why rows of the source may be in tables that nobody could see, then or now: empty where they are not.
+
+    Several tables of the source may lead into one of the target: rows of one that is hidden look as if the target alone
+    had them.
+    """
+    reasons = [*prepared.hidden, *map(str, info.facts.get("reasons") or ())]
+    return next((reason for reason in reasons if UNSEEN in reason), "")
+
+
 def _write_table(
     pool: SessionPool, pair: PairPlan, config: Config, store: ResultStore, info: RunInfo,
-    result: TableResult | None, folder: Path,
+    result: TableResult | None, folder: Path, unread: str,
 ) -> TableRepair:  # fmt: skip
     """Write both scripts of a table; a table that cannot be repaired, or read, gets none and its reason."""
     recorded = list(store.blobs(info.run_id, pair.id, "plan"))
     table = TableRepair(pair, _why_not(pair) or ("" if recorded else _no_plan(info)))
     if table.refused:
         return table
-    table.no_delete = why_no_delete(result, store.chunk_totals(info.run_id, pair.id))
+    table.no_delete = unread or why_no_delete(result, store.chunk_totals(info.run_id, pair.id))
     try:
         check_same_plan(pair, recorded, info.run_id)
         plan = plan_repair(pool, read_now(pair), config, table.no_delete)
@@ -367,7 +379,9 @@ def _apply(
             table.result = _judge(table, before, repair.of, time.monotonic() - begun)
             store.add_table_result(run_id, table.result)
             say(_applied_line(table))
-        verdict, reasons = Verdict.worst([t.result.verdict for t in repair.tables if t.result is not None]), []
+        unseen = [Verdict.INCONCLUSIVE] if prepared.hidden else []
+        verdict = Verdict.worst([*(t.result.verdict for t in repair.tables if t.result is not None), *unseen])
+        reasons = list(prepared.hidden)
         if not repair.tables:
             reasons = [f"run {repair.of} has no confirmed row diffs: nothing was done"]
     except MigverifyError as error:

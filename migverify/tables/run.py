@@ -33,6 +33,7 @@ from migverify.tables.recheck import (
     SinceResult,
     carry_over,
     first_reasons,
+    not_planned,
     pairs_to_recheck,
     proof_run,
     quick_read,
@@ -92,6 +93,7 @@ def run_tables(
     run_id, chosen = _open_run(prepared, store, request, engine, lambda seconds: _utc_before(config, secrets, seconds))
     info = store.load_run(run_id)
     quick = quick_read(info)
+    unseen = [*prepared.hidden, *(not_planned(store, info, pairs) if request.resume is not None else ())]
     on_start(run_id)
     with run_trace(run_id, engine.name) as trace:
         rules = _rules(config, engine)
@@ -116,7 +118,7 @@ def run_tables(
             verdicts = [] if by_keys.verdict is None else [by_keys.verdict]
             if by_keys.done != pairs:
                 verdicts.append(verify_tables(wanted, engine, store, run_id, rules, controls))
-            if prepared.hidden:
+            if unseen:
                 verdicts.append(Verdict.INCONCLUSIVE)
             if quick is not None:
                 verdicts.append(Verdict.INCONCLUSIVE)  # no matter what the tables say: a part of them proves nothing
@@ -127,7 +129,7 @@ def run_tables(
         facts = {
             "seconds": time.time() - started,
             "positions at the end": _positions(config.endpoints, secrets),
-            "reasons": [*prepared.hidden, *by_keys.reasons, *_part_of(quick)],
+            "reasons": [*unseen, *by_keys.reasons, *_part_of(quick)],
             **({"connections used": governor.facts()} if governor is not None else {}),
             **({READ_WHOLE: dict(by_keys.whole)} if by_keys.whole else {}),
         }
