@@ -35,7 +35,7 @@ from migverify.report.tables import (
 )
 from migverify.report.tables_view import table_sections
 from migverify.store.results import ResultStore
-from migverify.tables.run_facts import ProofScope, proof_scope
+from migverify.tables.run_facts import UNSEEN, ProofScope, proof_scope
 
 COUNTED = "--level counts"
 _UNFINISHED = "This run proves nothing about what it did not finish: treat it as not verified."
@@ -114,7 +114,7 @@ def _tables_and_rules(store: ResultStore, info: RunInfo, options: ReportOptions)
     scope = proof_scope([info]) if with_tables else ProofScope()
     return Report(
         run.run_id, f"run {run.run_id}", run.verdict, _sentence(info, run.verdict, with_tables=with_tables),
-        f"({amount(len(every), noun)}: {', '.join(filter(None, (numbers, warned(rules), scope.words)))})",
+        f"({amount(len(every), noun)}: {', '.join(filter(None, (numbers, warned(rules), scope.words, _since(info))))})",
         tone=tone_of(run.verdict), covered=_covered(info, tables, rules, scope), reasons=run.reasons,
         started=run.started, seconds=run.seconds,
         tiles=_tiles(run, tables, rules, noun, counts),
@@ -140,6 +140,8 @@ def _next_steps(
 ) -> Iterator[NextStep]:
     """Yield the commands that the verdict asks for."""
     if tables and run.verdict is not Verdict.MATCH:
+        if is_hidden := run.finished is not None and any(UNSEEN in reason for reason in run.reasons):
+            yield NextStep("migverify config --grants", "statements that let the user see all tables in scope")
         with_rows = any(table.row_diffs for table in tables)
         if with_rows or any(table.differs_in_definition for table in tables):
             what = "keys and columns that differ" if with_rows else "what differs in the definitions"
@@ -153,8 +155,16 @@ def _next_steps(
             return
         if run.finished is None or any(table.result.verdict is not Verdict.MATCH for table in tables):
             yield _read_again(info, run, tables)
+        elif is_hidden:
+            yield NextStep("migverify tables verify", "a new run, when the grants are given")
     if tables or rules:
         yield NextStep(f"migverify report {run.run_id} -o report.html", "the whole report as a page")
+
+
+def _since(info: RunInfo) -> str:
+    """Return what a run by ``--since`` did not read itself, which its number of equal tables does not show."""
+    since = info.facts.get("since_run")
+    return f"rows written since run {since} read, the others rest on it" if since else ""
 
 
 def _read_again(info: RunInfo, run: RunFacts, tables: Sequence[TablePairReport]) -> NextStep:

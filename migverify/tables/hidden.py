@@ -10,11 +10,9 @@ from migverify.db.session import Session
 from migverify.model import Endpoint
 from migverify.sql.grants import Grants, check_grants
 from migverify.sql.quoting import quote_name
+from migverify.tables.run_facts import UNSEEN
 
-__all__ = ["UNSEEN", "hidden_from", "matched", "open_ended", "partly_seen", "spelled_out", "unseen_databases"]
-
-UNSEEN = "tables that it cannot see are not"
-"""In every reason of this module: what a run says of itself where rows of the source may not have been read."""
+__all__ = ["hidden_from", "matched", "open_ended", "partly_seen", "spelled_out", "unseen_databases"]
 
 
 def open_ended(patterns: Iterable[TablePattern]) -> list[TablePattern]:

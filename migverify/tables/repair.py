@@ -35,7 +35,6 @@ from migverify.sql.repair import session_sql
 from migverify.store.results import ResultStore
 from migverify.tables.confirm import confirm
 from migverify.tables.diff import PairReader
-from migverify.tables.hidden import UNSEEN
 from migverify.tables.outcome import in_state, pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import check_same_plan, plan_digest
 from migverify.tables.prepare import PreparedTables, rules_of
@@ -52,7 +51,7 @@ from migverify.tables.repair_files import (
     write_manifest,
 )
 from migverify.tables.repair_rows import Written, diverged, plan_repair, why_no_delete, write_statements
-from migverify.tables.run_facts import EXCLUDED, planned_pairs
+from migverify.tables.run_facts import EXCLUDED, UNSEEN, planned_pairs
 from migverify.tables.tasks import PairPlan, Secrets, read_now
 
 Say = Callable[[str], None]

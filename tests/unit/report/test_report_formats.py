@@ -22,6 +22,7 @@ from migverify.report.model import Report, ReportOptions
 from migverify.report.read import read_report
 from migverify.report.render import Format, format_of, render, write_report
 from migverify.report.tables import schema_lines
+from migverify.tables.run_facts import UNSEEN
 from tests.fakes import FakeStore
 from tests.report_runs import (
     HOSTILE,
@@ -118,6 +119,24 @@ def test_json_of_a_run_without_end_has_nulls_not_zeros() -> None:
     assert run["seconds"] is None
     assert run["tables"][2]["rows_source"] is None
     assert run["tables"][2]["reasons"]
+
+
+def test_what_grants_hide_has_a_next_step_that_shows_it() -> None:
+    store = FakeStore()
+    run = start(store)
+    store.add_table_result(run, result("a"))
+    hidden = f"source: u may read a part of database a only, and {UNSEEN} compared: GRANT SELECT ON `a`.*"
+    store.finish_run(run, Verdict.INCONCLUSIVE, {"reasons": [hidden], "seconds": 1.0})
+    commands = [step.command for step in read_report(store, run).next_steps]
+    assert commands[:2] == ["migverify config --grants", "migverify tables verify"]
+
+
+def test_the_head_of_a_run_by_since_says_what_it_rests_on() -> None:
+    store = FakeStore()
+    run = start(store, facts={"since_run": "R1"})
+    store.add_table_result(run, result("a"))
+    store.finish_run(run, Verdict.MATCH, {"reasons": [], "seconds": 1.0})
+    assert "rows written since run R1 read, the others rest on it" in render(read_report(store, run), Format.TEXT)
 
 
 def test_json_holds_any_details() -> None:
