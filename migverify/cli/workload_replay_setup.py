@@ -216,6 +216,7 @@ def carry_on(setup: ReplaySetup, store: ResultStore, run: str, capture: Path) ->
     Raises UsageError or PlanError where there is no such run, or it was begun with another capture or other rights.
     """
     from migverify.store.results import named_run
+    from migverify.tables.run_facts import refuse_other_servers
     from migverify.workload.replay.plan import load_plan
     from migverify.workload.replay.runfile import RunFile
 
@@ -229,6 +230,8 @@ def carry_on(setup: ReplaySetup, store: ResultStore, run: str, capture: Path) ->
                          hint="Give --writes, --ddl and --locking as then.")  # fmt: skip
     if info.plan["sides"] != [side.value for side in setup.sides.endpoints]:
         raise UsageError(f"run {info.run_id} asks {', '.join(info.plan['sides'])}.", hint="Give --target-only as then.")
+    addresses = {side.value: {"address": f"{one.host}:{one.port}"} for side, one in setup.sides.endpoints.items()}
+    refuse_other_servers(info, addresses)
     folder = Path(setup.workload.folder) / info.run_id
     with RunFile(folder) as file:
         plan = load_plan(file)

@@ -32,6 +32,7 @@ from migverify.recon.steps import EvaluationPeriod, RuleStep, is_of_servers, pla
 from migverify.recon.verdict import rule_result
 from migverify.recon.windows import unix_time
 from migverify.store.results import ResultStore, named_run
+from migverify.tables.run_facts import refuse_other_servers
 
 PAGE = 1000
 IMMUTABLE = "immutable: read and matched in run"
@@ -132,6 +133,7 @@ def begin(rules: RuleSet, tools: RuleTools, store: ResultStore, request: RulesRe
                 f"run {info.run_id} had other rules, windows or parameters",
                 hint="Put them back as they were, or start a new run. Limits and secrets may change.",
             )
+        refuse_other_servers(info, request.facts.get("endpoints") or {})
         steps = _planned(rules, request, info)
         store.resume_run(info.run_id)
         return steps, info.run_id

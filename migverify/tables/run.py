@@ -16,17 +16,17 @@ from typing import Any
 from migverify import __version__
 from migverify.codec import encode
 from migverify.config import Config
-from migverify.db.reader import SidePlan
 from migverify.db.session import open_session
 from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK, MigverifyError, NoRunError, PlanError, in_words
-from migverify.model import Endpoint, NotCovered, RunInfo, StoredKind, TableResult, Verdict
+from migverify.model import Endpoint, RunInfo, StoredKind, Verdict
 from migverify.sql.server import UTC_NOW
 from migverify.store.results import ResultStore
 from migverify.tables.engine import TaskEngine
 from migverify.tables.governor import ConnectionGovernor
+from migverify.tables.immutable import narrowed, proved_runs
 from migverify.tables.pair_run import STAMPS
 from migverify.tables.part import refuse_unknown_column
-from migverify.tables.plan import check_same_plan, is_same_plan, plan_digest
+from migverify.tables.plan import check_same_plan, is_same_plan
 from migverify.tables.prepare import NO_BINARY_LOG, UNKNOWN, PreparedTables, position, rules_of
 from migverify.tables.quick import QuickRead, parse_interval
 from migverify.tables.recheck import (
@@ -41,8 +41,16 @@ from migverify.tables.recheck import (
     refuse_other,
     run_to_resume,
 )
-from migverify.tables.run_facts import ALL_TABLES, CHOSEN, EXCLUDED, INTERRUPTED, READ_WHOLE, planned_pairs
-from migverify.tables.tasks import PairPlan, Rules, Secrets, with_stamps
+from migverify.tables.run_facts import (
+    ALL_TABLES,
+    CHOSEN,
+    EXCLUDED,
+    INTERRUPTED,
+    READ_WHOLE,
+    planned_pairs,
+    refuse_other_servers,
+)
+from migverify.tables.tasks import PairPlan, Rules, Secrets
 from migverify.tables.trace import run_trace
 from migverify.tables.verify import Controls, VerifyProgress, is_concluded, verify_tables
 
@@ -184,6 +192,7 @@ def _open_run(
     if request.resume is not None:
         info = run_to_resume(store, request.resume, prepared.digest, prepared.owns)
         refuse_other(info, prepared.digest, _OTHER)
+        refuse_other_servers(info, prepared.facts)
         if info.facts.get("watch"):
             raise PlanError(f"run {info.run_id} is a watch",
                             hint=f"Go on with it by `migverify tables watch --resume {info.run_id}`.")  # fmt: skip
@@ -343,60 +352,3 @@ def _positions(endpoints: Sequence[Endpoint], secrets: Secrets) -> dict[str, str
         except MigverifyError as error:
             found[endpoint.name] = f"{UNKNOWN}: {in_words(error)}"
     return found
-
-
-# --- rows declared immutable ---------------------------------------------------------------------------------
-#
-# ``immutable_before: {column, value}`` declares that rows whose column lies before a moment never change. Once a run
-# has read the whole table with the same statements and found it equal, later runs leave those rows out and name the
-# run that proved them. Rows with NULL in the column are never immutable.
-
-RUNS_SEARCHED = 200
-
-Proof = tuple[str, str, tuple[str, ...]]
-"""(run id, digest of the plan that run walked, stamps of the tables that it read)."""
-
-
-def proved_runs(store: ResultStore, prepared: PreparedTables, current: str) -> dict[str, Proof]:
-    """Return, per pair, the newest run of this configuration that read the whole table and found it equal.
-
-    Other servers with the same settings may share the store, and have tables of the same ids.
-    """
-    found: dict[str, Proof] = {}
-    for info in store.runs(RUNS_SEARCHED):
-        if info.plan_hash != prepared.digest or info.run_id == current or info.finished is None:
-            continue
-        if info.kind is StoredKind.QUICK or not prepared.owns(info):
-            continue
-        for result in store.table_results(info.run_id):
-            walked = result.details.get("plan_digest")
-            whole = not result.details.get("immutable_in") and result.details.get("stamps")
-            if result.verdict is Verdict.MATCH and isinstance(walked, str) and whole:
-                found.setdefault(result.pair, (info.run_id, walked, _stamps(result)))
-    return found
-
-
-def _stamps(result: TableResult) -> tuple[str, ...]:
-    stamps = result.details.get("stamps")
-    return tuple(map(str, stamps)) if isinstance(stamps, list) else ()
-
-
-def narrowed(pair: PairPlan, proof: Proof | None) -> PairPlan:
-    """Leave out the immutable rows of a pair that an earlier run proved with these statements in these tables."""
-    if pair.immutable is None or proof is None or proof[1] != plan_digest(pair) or pair.target_side is None:
-        return pair
-    if len(proof[2]) != len(pair.sides):
-        return pair  # a run of an earlier version does not say which tables it read
-    source, target, words = pair.immutable
-    rest = replace(
-        pair,
-        sources=tuple(_without(side, source) for side in pair.sources),
-        target_side=_without(pair.target_side, target),
-        not_covered=(*pair.not_covered, NotCovered("rows", f"{words}: declared immutable, MATCH in run {proof[0]}")),
-        immutable_in=proof[0],
-    )
-    return with_stamps(rest, proof[2])
-
-
-def _without(side: SidePlan, condition: str) -> SidePlan:
-    return replace(side, sql=replace(side.sql, where=side.sql.within(condition)))

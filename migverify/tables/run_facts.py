@@ -12,7 +12,7 @@ from typing import Any
 from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.config import Config
-from migverify.errors import MigverifyError, UsageError
+from migverify.errors import MigverifyError, PlanError, UsageError
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore
 
@@ -151,6 +151,29 @@ def is_of_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> bool:
     return known.keys() == endpoints.keys() and all(
         _is_same(known[name], endpoints[name], by_name=True) for name in endpoints
     )
+
+
+def refuse_other_servers(run: RunInfo, endpoints: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run whose servers are others: it would be one verdict of four servers.
+
+    ``endpoints`` are facts as for ``is_of_servers``. A server is another one where neither its address nor what it
+    reports of itself is that of the run; a run that keeps no more than addresses is judged by these.
+
+    Raises
+    ------
+    PlanError
+        a server is another one.
+    """
+    known = run.facts.get("endpoints")
+    for name, now in endpoints.items():
+        then = known.get(name) if isinstance(known, Mapping) else None
+        if not isinstance(then, Mapping) or bool(then.get("server")) is not bool(now.get("server")):
+            continue
+        if _address(then) and not _is_same(then, now, by_name=True):
+            raise PlanError(
+                f"{name} is {_address(now)} now; run {run.run_id} read another server, {_address(then)}",
+                hint="Put the configuration back to go on, or begin a new run.",
+            )
 
 
 def is_of_endpoints(run: RunInfo, config: Config) -> bool:

@@ -75,6 +75,10 @@ class WatchRun:
                 f"watch {info.run_id} was of other tables, rules or parameters",
                 hint="Put the configuration back as it was, or start a new watch.",
             )
+        if not self.is_own(info):
+            raise PlanError(
+                f"watch {info.run_id} was of other servers", hint="Put the configuration back, or start a new watch."
+            )
         self.store.resume_run(info.run_id)
         self.run_id = info.run_id
         return info

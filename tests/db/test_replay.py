@@ -264,6 +264,10 @@ def test_stopped_killed_and_resumed_it_finds_what_an_unbroken_run_finds(
     process = begun(outcomes(root) + 60, "--resume", stopped["run_id"])
     process.kill()
     process.communicate()
+    (tmp_path / "m.yaml").write_text(text.replace("127.0.0.1", "localhost"))
+    assert run_command([*words, "--resume", stopped["run_id"]]) == 2, "it would be a verdict of four servers"
+    assert "read another server, 127.0.0.1:" in capsys.readouterr().err
+    (tmp_path / "m.yaml").write_text(text)
     code = run_command([*words, "--pace", "fast", "--resume", "last"])
     found = json.loads(capsys.readouterr().out)
     assert (found["coverage"]["statements"], found["coverage"]["different"]) == (len(lines), 0)

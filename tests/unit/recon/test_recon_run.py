@@ -238,7 +238,9 @@ def test_the_last_run_to_resume_is_of_these_servers() -> None:
         run_at("staging:3306", reads=1)
     with pytest.raises(UsageError, match="no run of rules yet that `last` could mean"):
         run_at("db2:3306", "last")
-    assert run_at("db1:3306", "last") == "run-000001"
+    with pytest.raises(PlanError, match="source is db2:3306 now; run run-000001 read another server, db1:3306"):
+        run_at("db2:3306", "run-000001")
+    assert run_at("DB1:3306", "last") == "run-000001"
 
 
 def test_windows_that_did_not_match_are_read_again() -> None:

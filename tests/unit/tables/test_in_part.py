@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
 from migverify.config import TableOverride
+from migverify.errors import PlanError
 from migverify.model import Endpoint, NotCovered, StoredKind, TableResult, Verdict
 from migverify.report.read import read_report
 from migverify.report.render import Format, render
 from migverify.tables.plan import compared_in_part, plan_pair
-from migverify.tables.run_facts import ProofScope, compared_with_itself, is_of_servers, proof_scope
+from migverify.tables.run_facts import (
+    ProofScope,
+    compared_with_itself,
+    is_of_servers,
+    proof_scope,
+    refuse_other_servers,
+)
 from tests.definitions import column, key, table
 from tests.fakes import FakeStore
 from tests.report_runs import result
@@ -144,3 +152,7 @@ def test_a_run_is_of_a_server_that_has_its_address_or_its_id(then: object, now: 
     store = FakeStore()
     run = store.load_run(run_of(store, [], endpoints={"source": then}))
     assert is_of_servers(run, {"source": now}) is same
+    # To go on with it, a run that does not say enough is not refused by this alone.
+    is_known = isinstance(then, dict) and bool(then) and bool(then.get("server")) is bool(now.get("server"))
+    with pytest.raises(PlanError, match="read another server") if is_known and not same else nullcontext():
+        refuse_other_servers(run, {"source": now})
