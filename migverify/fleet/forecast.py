@@ -25,7 +25,7 @@ from migverify.runbook.definition.forecast import ENOUGH_DRILLS, duration_of, qu
 from migverify.runbook.definition.plan import applies
 from migverify.runbook.history.past import drill_seconds
 from migverify.runbook.kinds import RunKind, StepKind
-from migverify.secrets import scrub
+from migverify.secrets import scrub_sentence
 
 SAMPLES = 300
 SEED = 20_261
@@ -183,7 +183,7 @@ def _why_unknown(view: ServiceView, forecast: RunbookForecast | None, gone: floa
     if forecast is not None and forecast.unknown:
         return f"neither a plan nor a drill says it of {', '.join(forecast.unknown[:_NAMED])}"
     if view.runbook_problem:
-        return scrub(view.runbook_problem)
+        return scrub_sentence(view.runbook_problem)
     return "no runbook is named" if view.service.runbook is None else "its runbook is not read"
 
 
