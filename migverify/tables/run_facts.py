@@ -239,7 +239,8 @@ def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:
     except UsageError as error:
         raise UsageError(
             f"run {base.run_id} does not say at which position {name} was when it began ({text or 'nothing'})",
-            hint="Start from a run that could read the source's binlog position (REPLICATION CLIENT).",
+            hint=f"Let the account of {name} read the position (on MySQL: REPLICATION CLIENT, and log_bin is on), run"
+            " `migverify tables verify`, and start from that run.",
         ) from error
 
 

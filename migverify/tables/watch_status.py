@@ -396,15 +396,15 @@ def _covers(facts: WatchFacts, tables: Sequence[TableStatus]) -> str:
     compared = {p for p, kind, _ in facts.notes if kind == "compared"}
     began = {n: facts.base[n].run_id for n in numbers - compared if n in facts.base}
     verified = {n: run for n, run in began.items() if run is not None}
-    parts = []
+    rows, parts = "all that the configuration compares" if facts.scope.in_part else "all rows", []
     if facts.sweep is not None:
         swept = [n for n in numbers if facts.sweep.of(n).complete]
-        return f"all rows of {_tables(len(swept))}, each as of a moment of its own" if swept else ""
+        return f"{rows} of {_tables(len(swept))}, each as of a moment of its own" if swept else ""
     if verified:
         runs = ", ".join(sorted(set(verified.values())))
-        parts.append(f"all rows of {_tables(len(verified))} (run {runs}, and every key written since)")
+        parts.append(f"{rows} of {_tables(len(verified))} (run {runs}, and every key written since)")
     if compared:
-        parts.append(f"all rows of {_tables(len(compared))} (compared again by this watch)")
+        parts.append(f"{rows} of {_tables(len(compared))} (compared again by this watch)")
     if (alone := len(numbers - verified.keys() - compared)) and sum(t.keys + t.diverged for t in tables):
         parts.append(f"of {_tables(alone)} only keys written while this watch ran: no verification to start from")
     return "; ".join(parts)
@@ -435,7 +435,7 @@ def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | No
     elif source.read_seconds is not None and source.read_seconds > SILENT_SECONDS:
         gaps.append(f"{name}: the change stream has been silent for {source.read_seconds:.0f} s")
     if until is not None and not there and not source.failure:
-        gaps.append(f"{name}: read to {source.read}, not to {progress.shown(until)} yet")
+        gaps.append(f"{name}: read to {source.read or 'no place'} yet, not to {progress.shown(until)}")
     if applied is None:
         gaps.append(f"{name}: what the {follower} has applied is not known yet")
     elif until is not None and applied < until:

@@ -636,6 +636,7 @@ def test_what_the_configuration_leaves_out_is_said_beside_the_verdict(made: Any)
     words = "4 tables, 2 of them in part (where), 1 excluded"
     assert status.headline().startswith(f"MATCH; {words}; 5 keys proved")
     assert json.loads(json_line(status))["left_out"] == words
+    assert status.covers == "all that the configuration compares of 1 table (run r1, and every key written since)"
     text = page(status_metrics(status))
     assert 'migverify_watch_left_out_tables{why="in part"} 2' in text
     assert 'migverify_watch_left_out_tables{why="excluded"} 1' in text
