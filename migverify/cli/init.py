@@ -14,6 +14,7 @@ import typer
 from migverify.cli.commands import HelpfulCommand
 from migverify.cli.console import DEFAULT_CONFIG, examples, say, visible
 from migverify.errors import ConfigError, UsageError
+from migverify.figures import amount
 from migverify.files import write_whole
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def init(
     text = _document(urls, target, secrets, sources, other_side, routes, taken)
     save(output, text, force)
     tables = sum(len(one.rows) for one in sources)
-    say(f"wrote {output}: {_many(tables, 'table')} of {_many(len(sources), 'source')} to compare")
+    say(f"wrote {output}: {amount(tables, 'table')} of {amount(len(sources), 'source')} to compare")
     for guess in routes:
         say(visible(f"  guessed: {guess.source} is {guess.to} on the target: {guess.reason}; check it", lines=False))
     if tables:
@@ -218,9 +219,8 @@ def _include_lines(
     for name, names in tables.items():
         rows = sum(count for one in sources for (owner, _), count in one.rows.items() if owner == name)
         beside = f"{len(target.tables(name))} on the target" if name in target.databases else "not seen on the target"
-        lines.append(
-            f"    - {_quoted(quote_part(name) + '.*')}    # {_many(len(names), 'table')}, about {rows:,} rows; {beside}"
-        )
+        has = f"{amount(len(names), 'table')}, about {amount(rows, 'row')}"
+        lines.append(f"    - {_quoted(quote_part(name) + '.*')}    # {has}; {beside}")
     if not tables:
         lines[1:] = ["  # No source database holds a table that this user may see.", '  include: ["*.*"]']
     extra = [name for name in target.databases if name not in {*tables, *taken} and target.tables(name)]
@@ -303,10 +303,6 @@ def _quoted(text: str) -> str:
 def _plain(text: str) -> str:
     """Text that cannot end a comment line."""
     return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _some(names: Iterable[str]) -> str:

@@ -123,7 +123,10 @@ def _chosen(text: str, option: str) -> TablePattern:
     try:
         return parse_pattern(text)
     except ValueError as error:
-        hint = "A name with a dot, a space or another mark in it goes into backticks, and a backtick in it is doubled: '`shop.eu`.items'."
+        hint = (
+            "A name with a dot, a space or another mark in it goes into backticks, and a backtick in it is doubled:"
+            " '`shop.eu`.items'."
+        )
         raise UsageError(f"{option} {text}: {error}", hint=hint) from None
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from migverify.decision.decide import age_text
 from migverify.exposition import Metric, number
+from migverify.figures import amount, duration, utc
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.document import FleetDocument, service_document, wave_documents
 from migverify.fleet.forecast import RunbookForecast, WaveForecast, runbook_forecasts, wave_forecasts
@@ -15,7 +16,6 @@ from migverify.fleet.judge import newest_proof, reason_words, whole_read_words
 from migverify.fleet.model import FleetPart, PartState, ServiceEvidence, ServiceStanding
 from migverify.fleet.read import ServiceView, fleet_warnings, read_fleet
 from migverify.model import NextStep, Verdict, judged_document
-from migverify.report.figures import amount, duration, utc
 from migverify.report.model import (
     Audience,
     Block,

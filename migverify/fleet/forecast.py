@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from migverify.decision.decide import age_text
 from migverify.errors import MigverifyError
+from migverify.figures import amount
+from migverify.figures import duration as duration_text
 from migverify.fleet.definition import FleetWave
 from migverify.fleet.model import ServiceStanding
 from migverify.fleet.read import ServiceView
 from migverify.fleet.read_journals import ServiceJournals, is_of_the_night
 from migverify.model import Verdict
-from migverify.report.figures import amount
-from migverify.report.figures import duration as duration_text
 from migverify.runbook.definition.forecast import ENOUGH_DRILLS, duration_of, quantile
 from migverify.runbook.definition.plan import applies
 from migverify.runbook.history.past import drill_seconds

@@ -18,8 +18,8 @@ from migverify.decision.model import (
     Standing,
 )
 from migverify.exposition import Metric, number
+from migverify.figures import amount, plural, utc
 from migverify.model import NextStep
-from migverify.report.figures import amount, plural, utc
 from migverify.report.model import (
     Audience,
     Block,

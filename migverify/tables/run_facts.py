@@ -13,6 +13,7 @@ from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.config import Config
 from migverify.errors import MigverifyError, UsageError
+from migverify.figures import amount
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore
 
@@ -62,7 +63,7 @@ class ProofScope:
     @property
     def left_out(self) -> str:
         """How many tables the run is of, and what a MATCH does not say of them; empty: it is of all rows of all."""
-        return f"{self.tables:,} tables, {self.words}" if self.words else ""
+        return f"{amount(self.tables, 'table')}, {self.words}" if self.words else ""
 
 
 def proof_scope(runs: Sequence[RunInfo]) -> ProofScope:

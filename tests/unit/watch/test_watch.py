@@ -421,7 +421,7 @@ def test_after_a_schema_change_the_whole_table_is_compared_again(made: Any) -> N
     status = run_until(watch, lambda: noted(watch) == {"ddl", "identity", "compared"} and proved(watch) == 1)
     assert status.verdict is Verdict.MATCH
     assert status.covers == "all rows of 1 table (compared again by this watch)"
-    assert "compared: 1 rows were compared again at" in " ".join(status.tables[0].findings)
+    assert "compared: 1 row compared again at" in " ".join(status.tables[0].findings)
 
 
 @dataclass
