@@ -384,8 +384,8 @@ class ColumnDiff:
 
     ``source`` and ``target`` are canonical text (None = NULL); they are None with ``masked`` True where values
     may not be kept. ``kind`` is the class of the difference: ``case``, ``trailing-space``, ``truncated``,
-    ``shifted +1h``, ``null``, ``empty-or-null``, ``precision``, ``charset``, ``sign``, ``value``, ...; ``row`` for a
-    column of a row that has no key.
+    ``appended`` (the target's is longer), ``shifted +1h``, ``null``, ``empty-or-null``, ``precision``, ``charset``,
+    ``sign``, ``value``, ...; ``row`` for a column of a row that has no key.
     """
 
     column: str

@@ -17,6 +17,7 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import cycle
 from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
 
@@ -252,6 +253,22 @@ def scrub(text: str, secrets: Iterable[Secret] | None = None, *, whole_words: bo
     while pattern.search(result):
         result = pattern.sub("", result)
     return result
+
+
+def scrub_sentence(text: str) -> str:
+    """Return a sentence or a command of migverify as people read and type it: without passwords, its files as given.
+
+    A file's name that holds the password as a part of it is no secret: without it the command could not be typed.
+    """
+    parts = _GIVEN_FILE.split(hide_logins(text))
+    return "".join(part if of_file else scrub(part, whole_words=True) for part, of_file in zip(parts, cycle((0, 1))))
+
+
+_GIVEN_FILE = re.compile(
+    r"""(?<![^\s`])((?:--(?:config|store|runs|cases)|migverify (?:fleet|runbook) [a-z-]+)[ =](?!-)"""
+    r"""(?:'[^'?]*'|"[^"?]*"|\\.|[^\s'"\\?])+)"""
+)
+"""An option, or a command, and the file that it was given, as a shell reads its quotes."""
 
 
 @lru_cache(maxsize=8)  # a journal line has dozens of texts, and the secrets of a process are the same for all

@@ -82,7 +82,7 @@ def manifest_dict(manifest: Manifest) -> dict[str, Any]:
 
 def manifest_text(manifest: Manifest) -> str:
     """What an archive covers, in a few lines."""
-    from migverify.report.figures import utc
+    from migverify.figures import utc
 
     content = manifest_dict(manifest)
     last = manifest.last

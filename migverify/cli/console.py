@@ -23,7 +23,7 @@ import typer
 
 from migverify.errors import MigverifyError
 from migverify.model import NextStep, judged_document
-from migverify.secrets import hide_logins, scrub
+from migverify.secrets import scrub, scrub_sentence
 
 if TYPE_CHECKING:
     from migverify.report.model import Report
@@ -88,8 +88,7 @@ def examples(*lines: str) -> str:
 
 def command_line() -> str:
     """Return this command as it can be typed again, without secrets: what the records of a run keep."""
-    line = "migverify " + shlex.join(sys.argv[1:])
-    return scrub(hide_logins(line))
+    return scrub_sentence("migverify " + shlex.join(sys.argv[1:]))
 
 
 def completed(step: NextStep) -> NextStep:
@@ -99,7 +98,7 @@ def completed(step: NextStep) -> NextStep:
     given = GIVEN.get()
     flags = ("--config",) if step.command.startswith("migverify config ") else ("--config", "--store")
     words = [word for flag in flags if flag in given for word in (flag, given[flag])]
-    return replace(step, command=scrub(hide_logins(" ".join([step.command, *map(shlex.quote, words)]))))
+    return replace(step, command=scrub_sentence(" ".join([step.command, *map(shlex.quote, words)])))
 
 
 def completed_text(text: str) -> str:
@@ -135,7 +134,7 @@ def json_text(document: Mapping[str, Any], steps: Iterable[NextStep] = (), inden
 
 def say(text: str) -> None:
     """Print a line of progress or advice to standard error, scrubbed."""
-    typer.echo(scrub(hide_logins(text), whole_words=True), err=True)
+    typer.echo(scrub_sentence(text), err=True)
 
 
 def say_error(error: MigverifyError) -> None:

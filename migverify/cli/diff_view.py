@@ -9,6 +9,7 @@ from typing import Any
 
 from migverify.codec import encode
 from migverify.config.patterns import chosen_patterns
+from migverify.figures import amount
 from migverify.model import (
     NO_TABLE,
     ColumnDiff,
@@ -121,7 +122,7 @@ def nothing_to_list(store: ResultStore, run: str, tables: list[str] | None) -> t
         return f"{what}: every table is MATCH", None
     end = "" if info.finished is not None else "; it has no end: it was cut off, or goes on"
     step = NextStep(f"migverify report {info.run_id}", "why they are not proved")
-    return f"{what}: {open_:,} of {len(pairs):,} tables are not proved{end}", step
+    return f"{what}: {open_:,} of {amount(len(pairs), 'table')} not proved{end}", step
 
 
 def chosen_pairs(info: RunInfo, tables: list[str] | None, option: str = "--tables") -> Iterator[str]:

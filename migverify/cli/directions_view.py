@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from migverify.report.figures import amount, utc
+from migverify.figures import amount, utc
 
 if TYPE_CHECKING:
     from migverify.tables.directions import Directions, HandOver, WatchView

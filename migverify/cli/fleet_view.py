@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from migverify.cli.console import visible
+from migverify.figures import amount, duration
 from migverify.fleet.document import VerifiedDocument, VerifyDocument
 from migverify.fleet.read import options_of
 from migverify.fleet.verify_plan import VerifyAction, never_begins
 from migverify.model import NextStep, Verdict
-from migverify.report.figures import amount, duration
 
 if TYPE_CHECKING:
     from migverify.fleet.definition import Fleet

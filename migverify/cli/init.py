@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +14,7 @@ import typer
 from migverify.cli.commands import HelpfulCommand
 from migverify.cli.console import DEFAULT_CONFIG, examples, say, visible
 from migverify.errors import ConfigError, UsageError
+from migverify.figures import amount
 from migverify.files import write_whole
 
 if TYPE_CHECKING:
@@ -85,10 +86,10 @@ def init(
     taken = {name for one in found for name in one.databases}
     targets = {name: other_side.tables(name) for name in other_side.databases}
     routes = guess_routes(_tables_by_database(sources), targets, taken)
-    text = _document(urls, target, secrets, sources, other_side, routes)
+    text = _document(urls, target, secrets, sources, other_side, routes, taken)
     save(output, text, force)
     tables = sum(len(one.rows) for one in sources)
-    say(f"wrote {output}: {_many(tables, 'table')} of {_many(len(sources), 'source')} to compare")
+    say(f"wrote {output}: {amount(tables, 'table')} of {amount(len(sources), 'source')} to compare")
     for guess in routes:
         say(visible(f"  guessed: {guess.source} is {guess.to} on the target: {guess.reason}; check it", lines=False))
     if tables:
@@ -169,6 +170,7 @@ def _document(
     sources: Sequence[Survey],
     target: Survey,
     routes: Sequence[Guess],
+    taken: Collection[str] = (),
 ) -> str:
     from migverify.cli.survey import notes
 
@@ -177,7 +179,7 @@ def _document(
     lines += [f"# {one.endpoint.name}: {_plain(one.version)} ({one.flavor})" for one in (*sources, target)]
     lines += [f"# Note: {note}" for note in map(_plain, notes(sources, target))]
     lines += ["", *_endpoint_lines(urls, target_url, secrets), ""]
-    lines += _include_lines(sources, target, tables)
+    lines += _include_lines(sources, target, tables, taken)
     lines += _route_lines(routes)
     lines += _keyless_lines(sources)
     lines += _REST
@@ -208,19 +210,20 @@ def _endpoint_lines(urls: Sequence[tuple[str, str]], target: str, secrets: tuple
     return [*lines, "target:", *block(target, secrets[1], "  ")]
 
 
-def _include_lines(sources: Sequence[Survey], target: Survey, tables: dict[str, list[str]]) -> list[str]:
+def _include_lines(
+    sources: Sequence[Survey], target: Survey, tables: dict[str, list[str]], taken: Collection[str]
+) -> list[str]:
     from migverify.config.patterns import quote_part
 
     lines = ["tables:", "  include:"]
     for name, names in tables.items():
         rows = sum(count for one in sources for (owner, _), count in one.rows.items() if owner == name)
-        beside = f"{len(target.tables(name))} on the target" if name in target.databases else "not on the target"
-        lines.append(
-            f"    - {_quoted(quote_part(name) + '.*')}    # {_many(len(names), 'table')}, about {rows:,} rows; {beside}"
-        )
+        beside = f"{len(target.tables(name))} on the target" if name in target.databases else "not seen on the target"
+        has = f"{amount(len(names), 'table')}, about {amount(rows, 'row')}"
+        lines.append(f"    - {_quoted(quote_part(name) + '.*')}    # {has}; {beside}")
     if not tables:
         lines[1:] = ["  # No source database holds a table that this user may see.", '  include: ["*.*"]']
-    extra = [name for name in target.databases if name not in tables and target.tables(name)]
+    extra = [name for name in target.databases if name not in {*tables, *taken} and target.tables(name)]
     if extra:
         lines.append(f"  # Databases of the target only: {_some(extra)}")
     return [*lines, "  exclude: []", ""]
@@ -300,10 +303,6 @@ def _quoted(text: str) -> str:
 def _plain(text: str) -> str:
     """Text that cannot end a comment line."""
     return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _some(names: Iterable[str]) -> str:

@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from migverify.changes.positions import shown_timestamp, tso_time
+from migverify.figures import amount, plural
 from migverify.model import NextStep, Verdict
 from migverify.recon.amounts import plain
-from migverify.report.figures import amount, plural
 from migverify.tables.loss import Loss
 from migverify.tables.lost_keys import LossCounts, LostKey
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from migverify.errors import ExitCode, MigverifyError, UsageError
 from migverify.outputs.published import schema_document
-from migverify.secrets import hide_logins, scrub
+from migverify.secrets import scrub_sentence
 
 if TYPE_CHECKING:
     from migverify.cli.diff_view import TableDifference
@@ -316,7 +316,7 @@ def _fitting(scope: ToolScope, tool: McpTool, given: Any) -> dict[str, Any]:
 def clean(part: Any) -> Any:
     """Return a JSON value without secrets in any of its texts."""
     if isinstance(part, str):
-        return scrub(hide_logins(part))
+        return scrub_sentence(part)
     if isinstance(part, Mapping):
         return {str(key): clean(value) for key, value in part.items()}
     return [clean(value) for value in part] if isinstance(part, list | tuple) else part
@@ -327,7 +327,7 @@ def _failure(text: str, code: ExitCode) -> str:
         ExitCode.USAGE: "usage or configuration: nothing was judged",
         ExitCode.INCONCLUSIVE: "inconclusive: nothing is proved",
     }
-    return scrub(hide_logins(f"error: {text} (exit code {int(code)}, {meaning.get(code, code.name)})"))
+    return scrub_sentence(f"error: {text} (exit code {int(code)}, {meaning.get(code, code.name)})")
 
 
 def _refusals(error: ValidationError) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from migverify.codec import encode
 from migverify.db.session import Session, open_session
+from migverify.figures import amount
 from migverify.report.tables import schema_lines
 from migverify.tables.explain import SideExplain, explain_side
 from migverify.tables.run_facts import EXCLUDED_REASON
@@ -40,7 +41,7 @@ def plan_as_text(prepared: PreparedTables, config: Config, secrets: dict[str, st
     for name, facts in prepared.facts.items():
         yield f"{name:<10} {facts['flavor']} {facts['version']} at {facts['host']}:{facts['port']}, {facts['position']}"
     yield f"hash       {prepared.hash}, 60 bits of it a row, summed a chunk"
-    yield f"tables     {len(prepared.names)}, about {prepared.rows:,} rows"
+    yield f"tables     {len(prepared.names)}, about {amount(prepared.rows, 'row')}"
     for skipped in prepared.skipped:
         yield f"skipped    {skipped}: it holds no rows of its own"
     for name in prepared.excluded[:_EXCLUDED]:

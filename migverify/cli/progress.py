@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from migverify.cli.console import raw_stream, say, visible
-from migverify.report.figures import amount
+from migverify.figures import amount
 
 if TYPE_CHECKING:
     from migverify.tables.verify import VerifyProgress
@@ -72,10 +72,8 @@ class ProgressLine(LiveLine):
         if result is not None and (result.verdict != "MATCH" or progress.tables_total <= self._many):
             self.clear()
             name = result.target if result.source == "(none)" else result.source  # a table of the target only
-            rows = "?" if result.rows_source is None else f"{result.rows_source:,}"
-            _say_line(
-                f"{result.verdict:<12} {name}  {rows} rows, {amount(result.chunks, 'chunk')}, {result.seconds:.1f} s"
-            )
+            rows = "? rows" if result.rows_source is None else amount(result.rows_source, "row")
+            _say_line(f"{result.verdict:<12} {name}  {rows}, {amount(result.chunks, 'chunk')}, {result.seconds:.1f} s")
             for reason in result.reasons[:5]:
                 _say_line(f"             {reason}")
             for diff in progress.examples:
@@ -90,7 +88,7 @@ class ProgressLine(LiveLine):
         left = max(0, progress.rows_total - progress.rows)
         eta = f"{left / rate:,.0f} s left" if rate and progress.rows_total else "time left unknown"
         text = (
-            f"{progress.tables_done}/{progress.tables_total} tables  {progress.rows:,} rows  "
+            f"{progress.tables_done}/{amount(progress.tables_total, 'table')}  {amount(progress.rows, 'row')}  "
             f"{progress.bytes / 1e6:,.0f} MB  {rate:,.0f} rows/s  {eta}  {progress.differences:,} rows to look at"
             + ("  PAUSED" if progress.paused else "") + (f"  {progress.table}" if progress.table else "")
         )  # fmt: skip

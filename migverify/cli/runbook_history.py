@@ -17,7 +17,7 @@ from migverify.cli.runbook_begin import catalogue, decision_of, fingerprint_now,
 from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOption, linted, parse_set
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.errors import ExitCode, MigverifyError, UsageError
-from migverify.secrets import hide_logins, scrub
+from migverify.secrets import scrub_sentence
 
 if TYPE_CHECKING:
     from migverify.decision.model import Decision
@@ -133,7 +133,7 @@ def check_command(path: Path, given: Mapping[str, str], environment: str, cases:
     words = ["migverify", "runbook", "check", str(path), "--offline", "--environment", environment]
     words += [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     words += ["--cases", str(cases)] if cases is not None else []
-    return scrub(shlex.join(words))
+    return scrub_sentence(shlex.join(words))
 
 
 def drill_command(
@@ -157,7 +157,7 @@ def drill_command(
     words += ["--runs", room] if room != DEFAULT_ROOM else []
     words += ["--cases", str(cases)] if cases is not None and cases != catalogue(None, path.parent) else []
     words += ["--config", str(config)] if config not in (None, DEFAULT_CONFIG) and place == environment else []
-    return scrub(hide_logins(shlex.join(words)))
+    return scrub_sentence(shlex.join(words))
 
 
 def steps_of(places: ReadinessPlaces, conditions: Iterable[Condition]) -> Iterator[NextStep]:

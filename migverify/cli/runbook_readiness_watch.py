@@ -25,7 +25,7 @@ from migverify.cli.runbook_lint import EnvironmentOption, RunbookArgument, SetOp
 from migverify.cli.runbook_room import DEFAULT_ROOM, HeadsOption, RoomOption, announced_heads, room_of
 from migverify.cli.watching import MetricsAddressOption, metrics_page, period_seconds, stop_on_signals
 from migverify.errors import ConfigError, ExitCode, MigverifyError, UsageError
-from migverify.secrets import hide_logins, scrub
+from migverify.secrets import scrub_sentence
 
 if TYPE_CHECKING:
     from migverify.guards.schema_model import Snapshot
@@ -315,7 +315,7 @@ class _Questions:
         """What people type to see every condition, with what this watch was given; without a secret."""
         words = ["migverify", "runbook", "readiness", str(self.path), "--environment", self.environment]
         words += [word for name, value in self.given.items() for word in ("--set", f"{name}={value}")]
-        return scrub(hide_logins(shlex.join([*words, *self.options, "--watch", "--no-announce"])))
+        return scrub_sentence(shlex.join([*words, *self.options, "--watch", "--no-announce"]))
 
     def evaluate(self) -> ReadinessEvaluation:
         """Evaluate now; what cannot be read is a condition that is not known."""

@@ -87,7 +87,7 @@ def _refusal(cause: BaseException | None) -> object:
 
 
 def _look(endpoint: Endpoint, session: Session) -> Survey:
-    databases = [row[0] or "" for row in session.query(_NAMES)]
+    databases = [name for (name,) in session.query(_NAMES) if name and not is_system_database(name)]
     rows = {
         (database or "", table or ""): int(count or 0)
         for database, table, count in session.query(_TABLES)
@@ -99,7 +99,7 @@ def _look(endpoint: Endpoint, session: Session) -> Survey:
         endpoint=endpoint,
         version=session.version,
         flavor=str(session.flavor),
-        databases=tuple(sorted(name for name in databases if not is_system_database(name))),
+        databases=tuple(sorted({*databases, *(owner for owner, _ in rows)})),
         rows=rows,
         keyed=frozenset(keyed & rows.keys()),
         settings={name: value or "" for (name, _), value in zip(_SETTINGS, values, strict=True)},

@@ -13,6 +13,7 @@ import typer
 from migverify.cli.console import EngineName, examples, say
 from migverify.cli.progress import LiveLine
 from migverify.errors import ExitCode, UsageError
+from migverify.figures import amount
 
 if TYPE_CHECKING:
     from migverify.workload.capture import CaptureInput, CaptureOptions, CaptureSummary
@@ -146,7 +147,7 @@ class CaptureLine(LiveLine):
         seconds = self._last - self._started
         text = f"{read / 1e6:,.0f} of {self._size / 1e6:,.0f} MB read, {read / 1e6 / seconds:,.0f} MB/s"
         if written:
-            text = f"{text}; {written:,} statements written"
+            text = f"{text}; {amount(written, 'statement')} written"
         self._tell(text)
 
 
@@ -154,7 +155,7 @@ def _tell(summary: CaptureSummary) -> None:
     from migverify.workload.capture import time_text
 
     typer.echo(
-        f"{summary.out}: {summary.statements:,} statements in {summary.sessions:,} sessions"
+        f"{summary.out}: {amount(summary.statements, 'statement')} in {amount(summary.sessions, 'session')}"
         f" from {summary.bytes:,} bytes of {len(summary.files)} file{'' if len(summary.files) == 1 else 's'}"
     )
     if summary.first is not None and summary.last is not None:
@@ -167,7 +168,7 @@ def _tell(summary: CaptureSummary) -> None:
         for file in summary.files:
             if file.duplicates:
                 typer.echo(f"    {file.duplicates:>9,}  {file.file}")
-    typer.echo(f"  partial: {summary.partial_statements:,} statements")
+    typer.echo(f"  partial: {amount(summary.partial_statements, 'statement')}")
     for reason, count in summary.partial.most_common():
         typer.echo(f"    {count:>9,}  {reason}")
 

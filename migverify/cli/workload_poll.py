@@ -11,6 +11,7 @@ import typer
 
 from migverify.cli.console import DEFAULT_CONFIG, ConfigOption, JsonOption, SourceOption, examples, say
 from migverify.errors import ExitCode
+from migverify.figures import amount
 
 if TYPE_CHECKING:
     from migverify.workload.capture import CaptureSummary
@@ -89,7 +90,7 @@ def _tell(summary: CaptureSummary, count: PollCount, raw: Path | None, *, as_jso
     if as_json:
         typer.echo(json.dumps({**summary.as_json(), "poll": count.as_json()}))
         return
-    typer.echo(f"{summary.out}: {summary.statements:,} statements in {summary.sessions:,} sessions")
+    typer.echo(f"{summary.out}: {amount(summary.statements, 'statement')} in {amount(summary.sessions, 'session')}")
     typer.echo(f"  {count.polls:,} polls of {count.table}: {count.events:,} events, {count.nested:,} inside of others")
     typer.echo(
         f"  lost: at most {count.lost_at_most:,} events in {count.gaps:,} gaps, {count.overruns:,} overruns of the ring"

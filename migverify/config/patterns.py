@@ -23,7 +23,7 @@ Template = tuple[str | int, ...]
 """A part of a route's ``to``: text, and numbers of captures."""
 
 _PLAIN = re.compile(r"[^\s*?`/.{}]+")
-_PRINTED = re.compile(r"[^*?`/]+")
+_PRINTED = re.compile(r"(?:[^*?`/]|(?<=[^.])`)+")
 _ANYTHING = re.compile(r"(.*)", re.DOTALL)
 _SHAPE = "a pattern is database.table, for example app.* for all tables of app"
 
@@ -123,7 +123,10 @@ def _chosen(text: str, option: str) -> TablePattern:
     try:
         return parse_pattern(text)
     except ValueError as error:
-        hint = "A name with a dot, a space or another mark in it goes into backticks: '`shop.eu`.items'."
+        hint = (
+            "A name with a dot, a space or another mark in it goes into backticks, and a backtick in it is doubled:"
+            " '`shop.eu`.items'."
+        )
         raise UsageError(f"{option} {text}: {error}", hint=hint) from None
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from migverify.decision.decide import age_text
 from migverify.exposition import Metric, number
+from migverify.figures import amount, duration, utc
 from migverify.fleet.definition import Fleet, FleetService, FleetWave
 from migverify.fleet.document import FleetDocument, service_document, wave_documents
 from migverify.fleet.forecast import RunbookForecast, WaveForecast, runbook_forecasts, wave_forecasts
@@ -15,7 +16,6 @@ from migverify.fleet.judge import newest_proof, reason_words, whole_read_words
 from migverify.fleet.model import FleetPart, PartState, ServiceEvidence, ServiceStanding
 from migverify.fleet.read import ServiceView, fleet_warnings, read_fleet
 from migverify.model import NextStep, Verdict, judged_document
-from migverify.report.figures import amount, duration, utc
 from migverify.report.model import (
     Audience,
     Block,
@@ -30,7 +30,7 @@ from migverify.report.model import (
     Tile,
     tone_of,
 )
-from migverify.secrets import scrub
+from migverify.secrets import scrub_sentence
 from migverify.watch.status import gauges
 
 _PAGE = Audience.PAGE
@@ -147,7 +147,7 @@ def _findings(state: FleetState) -> Iterator[str]:
     yield from (f"warning: {words}" for words in fleet_warnings(state.fleet, state.views))
     for view in state.views:
         if view.runbook_problem and FleetPart.DRILLS not in {reason.part for reason in view.state.reasons}:
-            yield f"warning: the runbook of {view.service.name} cannot be read: {scrub(view.runbook_problem)}"
+            yield f"warning: the runbook of {view.service.name} cannot be read: {scrub_sentence(view.runbook_problem)}"
 
 
 def _sections(state: FleetState) -> Iterator[Section]:
@@ -159,7 +159,7 @@ def _sections(state: FleetState) -> Iterator[Section]:
     why = [view for view in rows if view.state.standing in (ServiceStanding.NOT_READY, ServiceStanding.NOT_KNOWN)]
     if why:
         one = why[0] if len(state.views) == 1 else None
-        lines = [f"{view.service.name}: {scrub(view.state.sentence)}" for view in why]
+        lines = [f"{view.service.name}: {scrub_sentence(view.state.sentence)}" for view in why]
         if one is not None and one.service.name not in state.fleet.wrong:
             lines = list(_all_reasons(one))
         yield Section("Why not", (Lines(tuple(lines)),), id="why", shown=Audience.TEXT)
@@ -170,9 +170,11 @@ def _sections(state: FleetState) -> Iterator[Section]:
 def _all_reasons(view: ServiceView) -> Iterator[str]:
     """Yield every reason of a service that is shown alone, each with what to do."""
     for reason in view.state.reasons:
-        yield scrub(f"{view.service.name}: {reason_words(reason, required=view.state.part(reason.part).required)}.")
+        yield scrub_sentence(
+            f"{view.service.name}: {reason_words(reason, required=view.state.part(reason.part).required)}."
+        )
         if reason.remedy:
-            yield scrub(f"  > {reason.remedy}")
+            yield scrub_sentence(f"  > {reason.remedy}")
 
 
 def _urgency(view: ServiceView, now: float) -> tuple[bool, int, float, str]:
@@ -196,7 +198,7 @@ def _row(view: ServiceView, state: FleetState) -> Row:
         TableCell(standing.value, _tone(standing), badge=True),
         TableCell(view.service.name, link=_anchor(view) if has_reasons else "",
                   notes=(view.service.owner, *(("tonight",) if view.is_tonight(state.now) else ()))),
-        scrub(view.state.sentence),
+        scrub_sentence(view.state.sentence),
         _wave_cell(view, state.now),
         *(_cell(view.state.part(part), view) for part in _HEADS),
         takes,
@@ -235,7 +237,7 @@ def _cell(part: PartState, view: ServiceView) -> TableCell:
         notes.append("not required")
     is_trouble = part.standing is not ServiceStanding.READY
     tone = _tone(part.standing) if is_trouble and (part.required or part.standing is ServiceStanding.NOT_READY) else ""
-    return TableCell(scrub(part.figure), tone, notes=tuple(notes))
+    return TableCell(scrub_sentence(part.figure), tone, notes=tuple(notes))
 
 
 def _tone(standing: ServiceStanding) -> str:
@@ -245,8 +247,8 @@ def _tone(standing: ServiceStanding) -> str:
 def _reasons(view: ServiceView) -> Section:
     columns = (TableColumn("Part"), TableColumn("Reason"), TableColumn("What to do"))
     rows = tuple(
-        (TableCell(one.part.value, notes=(one.kind.value,)), scrub(one.text),
-         TableCell(scrub(one.remedy), code=one.remedy.startswith("migverify ")))
+        (TableCell(one.part.value, notes=(one.kind.value,)), scrub_sentence(one.text),
+         TableCell(scrub_sentence(one.remedy), code=one.remedy.startswith("migverify ")))
         for one in view.state.reasons
     )  # fmt: skip
     standing = view.state.standing
@@ -274,7 +276,7 @@ def _wave_row(wave: WaveForecast, state: FleetState) -> Row:
 
 def _cases(state: FleetState) -> Iterator[JUnitCase]:
     for view in state.views:
-        lines = tuple(scrub(f"{one.part.value}: {one.text}") for one in view.state.reasons)
+        lines = tuple(scrub_sentence(f"{one.part.value}: {one.text}") for one in view.state.reasons)
         yield JUnitCase("fleet", view.service.name, view.state.standing.verdict, lines)
     for wave in state.waves:
         yield JUnitCase("wave", wave.wave.name, wave.verdict, (wave.finding,) if wave.finding else ())
@@ -286,10 +288,10 @@ def _steps(state: FleetState) -> Iterator[NextStep]:
     for view in sorted(state.views, key=lambda view: _urgency(view, state.now)):
         commands = (one for one in view.state.reasons if one.remedy.startswith("migverify "))
         if (first := next(commands, None)) is not None:
-            seen.setdefault(scrub(first.remedy), f"{view.service.name}: {first.part.value}")
+            seen.setdefault(scrub_sentence(first.remedy), f"{view.service.name}: {first.part.value}")
         if view.runbook_problem:
             remedy = view.evidence.unread_remedies.get(FleetPart.PEOPLE, "")
-            seen.setdefault(scrub(remedy), f"{view.service.name}: why its runbook cannot be read")
+            seen.setdefault(scrub_sentence(remedy), f"{view.service.name}: why its runbook cannot be read")
     yield from (NextStep(command, words) for command, words in list(seen.items())[:_NAMED])
 
 

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 from migverify.decision.decide import age_text
 from migverify.errors import MigverifyError
+from migverify.figures import amount
+from migverify.figures import duration as duration_text
 from migverify.fleet.definition import FleetWave
 from migverify.fleet.model import ServiceStanding
 from migverify.fleet.read import ServiceView
 from migverify.fleet.read_journals import ServiceJournals, is_of_the_night
 from migverify.model import Verdict
-from migverify.report.figures import amount
-from migverify.report.figures import duration as duration_text
 from migverify.runbook.definition.forecast import ENOUGH_DRILLS, duration_of, quantile
 from migverify.runbook.definition.plan import applies
 from migverify.runbook.history.past import drill_seconds
 from migverify.runbook.kinds import RunKind, StepKind
-from migverify.secrets import scrub
+from migverify.secrets import scrub_sentence
 
 SAMPLES = 300
 SEED = 20_261
@@ -183,7 +183,7 @@ def _why_unknown(view: ServiceView, forecast: RunbookForecast | None, gone: floa
     if forecast is not None and forecast.unknown:
         return f"neither a plan nor a drill says it of {', '.join(forecast.unknown[:_NAMED])}"
     if view.runbook_problem:
-        return scrub(view.runbook_problem)
+        return scrub_sentence(view.runbook_problem)
     return "no runbook is named" if view.service.runbook is None else "its runbook is not read"
 
 

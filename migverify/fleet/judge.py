@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from migverify.config.problems import FileProblem
 from migverify.decision.decide import age_text
 from migverify.decision.model import ReasonKind, Standing
+from migverify.figures import amount
 from migverify.fleet.model import (
     AnswersEvidence,
     FleetPart,
@@ -219,7 +220,7 @@ def _newer(one: VerifyEvidence, found: _PartFinding, evidence: ServiceEvidence, 
         found.doubt(f"verification {one.run} {how}", f"{again} --resume {one.run}" if is_young else again)
     elif one.verdict is Verdict.INCONCLUSIVE and not one.partial:
         left = one.tables - one.matched
-        found.doubt(f"verification {one.run} left {left:,} of {one.tables:,} tables INCONCLUSIVE",
+        found.doubt(f"verification {one.run} left {left:,} of {amount(one.tables, 'table')} INCONCLUSIVE",
                     f"{again} --recheck {one.run}")  # fmt: skip
     return False
 
@@ -232,7 +233,7 @@ def _no_proof(newest: VerifyEvidence | None) -> str:
     if newest.partial:
         return f"there is no full proof: run {newest.run} does not count, as {newest.partial}"
     if newest.verdict is Verdict.MATCH and newest.ended is not None:
-        return f"there is no full proof: run {newest.run} has {newest.matched:,} of {newest.tables:,} tables"
+        return f"there is no full proof: run {newest.run} has {newest.matched:,} of {amount(newest.tables, 'table')}"
     return "there is no full proof of the tables"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from migverify.figures import amount
 from migverify.model import Verdict
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class VerifyEvidence:
     @property
     def shown_tables(self) -> str:
         """How many tables it is of, and what it leaves out."""
-        return ", ".join(filter(None, (f"{self.tables:,} tables", self.left_out)))
+        return ", ".join(filter(None, (amount(self.tables, "table"), self.left_out)))
 
     @property
     def read(self) -> int:

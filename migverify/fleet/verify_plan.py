@@ -10,6 +10,7 @@ from enum import StrEnum
 from migverify.config import Config
 from migverify.decision.decide import age_text
 from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK
+from migverify.figures import amount
 from migverify.fleet.budget import ConnectionBudget, demand_of
 from migverify.fleet.definition import Fleet, FleetService
 from migverify.fleet.judge import newest_proof, whole_read_words
@@ -163,7 +164,7 @@ def needed_action(
         if is_young(newest.began):
             return VerifyAction.RESUME, newest.run, f"run {newest.run} was not finished"
         stale = (
-            f"run {newest.run} read {newest.read:,} of {newest.tables:,} tables, and began longer ago than"
+            f"run {newest.run} read {newest.read:,} of {amount(newest.tables, 'table')}, and began longer ago than"
             f" proof_max_age ({age_text(most_age)}), so it begins anew"
         )
     is_open = newest is not None and newest.verdict is not Verdict.MATCH and not newest.strange and not newest.partial

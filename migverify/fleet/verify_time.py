@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from migverify.decision.decide import age_text
+from migverify.figures import amount, duration
 from migverify.fleet.definition import DailyWindow
-from migverify.report.figures import duration
 
 _DAY_SECONDS = 86_400.0
 
@@ -39,7 +39,7 @@ def why_it_never_ends(speed: VerifySpeed, window: DailyWindow | None, most_age: 
     if (windows - 1) * _DAY_SECONDS <= most_age:
         return ""
     return (
-        f"it read {speed.read:,} of {speed.tables:,} tables in {duration(speed.seconds)}, so all need about"
+        f"it read {speed.read:,} of {amount(speed.tables, 'table')} in {duration(speed.seconds)}, so all need about"
         f" {duration(needed)}, which is {windows:,} windows of limits.verify ({duration(hours)} a day); a run older"
         f" than proof_max_age ({age_text(most_age)}) begins anew, so it never ends: give limits.verify more hours,"
         " raise `connections`, or raise proof_max_age"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from migverify.exposition import Metric, number
+from migverify.figures import amount, utc
 from migverify.model import NextStep, RunInfo, Verdict
-from migverify.report.figures import amount, utc
 from migverify.report.model import (
     Fact,
     FactList,

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from migverify.exposition import Metric, number
+from migverify.figures import plural, utc
 from migverify.model import RunInfo, Verdict
-from migverify.report.figures import plural, utc
 from migverify.report.model import (
     URGENCY,
     JUnitCase,

@@ -18,8 +18,8 @@ from migverify.decision.model import (
     Standing,
 )
 from migverify.exposition import Metric, number
+from migverify.figures import amount, plural, utc
 from migverify.model import NextStep
-from migverify.report.figures import amount, plural, utc
 from migverify.report.model import (
     Audience,
     Block,
@@ -39,8 +39,7 @@ from migverify.report.model import (
     badge,
     tone_of,
 )
-from migverify.report.run_facts import redact
-from migverify.secrets import scrub
+from migverify.secrets import scrub_sentence
 
 WORST = 3
 """Reasons at the top of a page."""
@@ -115,7 +114,7 @@ def _clean(one: T) -> T:
 
 
 def _redact(text: str) -> str:
-    return scrub(redact(text))
+    return scrub_sentence(text)
 
 
 def _covered(decision: Decision) -> str:

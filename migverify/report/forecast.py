@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from migverify.exposition import Metric, number
+from migverify.figures import amount, duration
 from migverify.model import Verdict
-from migverify.report.figures import amount, duration
 from migverify.report.forecast_chart import load_chart
 from migverify.report.model import Block, Chart, Fact, FactList, Lines, Row, Section, Table, TableCell, TableColumn
 from migverify.workload.forecast.model import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from migverify.figures import duration
 from migverify.guards.keep import answers, body, guards_of
 from migverify.guards.model import AnswerState, GuardAnswer, GuardResult
 from migverify.guards.text import answer_lines, guard_metrics, guard_steps, results_as_json
 from migverify.model import RunInfo, Verdict
-from migverify.report.figures import duration
 from migverify.report.model import (
     Audience,
     Block,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from migverify.report.figures import amount, count
+from migverify.figures import amount, count
 from migverify.report.marks import Clip, Piece, escape_char, mark_pair, pieces, visible
 from migverify.report.model import (
     OPEN_AT_FIRST,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from migverify.exposition import Metric, number
+from migverify.figures import amount, duration, plural
 from migverify.model import NO_TABLE, DiffKind, NextStep, RunInfo, StoredKind, Verdict
 from migverify.report.coverage import ChunkTimeline, ReadCoverage
-from migverify.report.figures import amount, duration, plural
 from migverify.report.model import Fact, Report, ReportOptions, Tile, tone_of, verdict_counts
 from migverify.report.rules import (
     RuleReport,
@@ -210,7 +210,7 @@ def _covered(
         items = {item for table in tables for item in table.result.not_covered}
         gaps = sum(bool(table.result.not_covered) for table in tables)
         parts.append(
-            f"{cover.rows_source:,} rows read from the source, {cover.rows_target:,} from the target, in"
+            f"{amount(cover.rows_source, 'row')} read from the source, {cover.rows_target:,} from the target, in"
             f" {amount(cover.chunks, 'chunk')}."
             + (f" Not covered: {amount(len(items), 'item')} in {amount(gaps, 'table pair')}." if items else "")
             + (f" Excluded: {amount(len(scope.excluded), 'table')}." if scope.excluded else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from migverify.report.figures import amount
+from migverify.figures import amount
 from migverify.report.model import Block, Chart, Fact, FactList, Lines, Table, TableCell, TableColumn
 from migverify.report.plans import plan_in_words
 from migverify.report.replay import ReplayFacts

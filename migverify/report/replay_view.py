@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from migverify.exposition import Metric, number
+from migverify.figures import amount, duration, plural, utc
 from migverify.model import Verdict
-from migverify.report.figures import amount, duration, plural, utc
 from migverify.report.forecast import forecast_metrics, forecast_section, level_lines
 from migverify.report.model import (
     Audience,

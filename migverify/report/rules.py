@@ -13,9 +13,9 @@ from decimal import Decimal
 from typing import Any
 
 from migverify.exposition import Metric, number
+from migverify.figures import amount, count
 from migverify.model import TableResult
 from migverify.recon.model import MISMATCHES, Class, Severity
-from migverify.report.figures import amount, count
 from migverify.report.marks import clip_pair
 from migverify.report.model import (
     URGENCY,

@@ -14,9 +14,9 @@ from typing import Any
 
 from migverify.errors import ExitCode
 from migverify.exposition import Metric, Sample, number
+from migverify.figures import seconds as seconds_text
+from migverify.figures import utc
 from migverify.model import RunInfo, TableResult, Verdict
-from migverify.report.figures import seconds as seconds_text
-from migverify.report.figures import utc
 from migverify.report.model import Audience, Fact, FactList, Section
 from migverify.secrets import hide_logins
 from migverify.tables.run_facts import EXCLUDED

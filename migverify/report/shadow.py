@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from migverify.exposition import Metric, number
+from migverify.figures import utc
 from migverify.model import RunInfo, Verdict
-from migverify.report.figures import utc
 from migverify.report.model import (
     JUnitCase,
     Report,

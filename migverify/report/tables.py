@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from migverify.exposition import Metric, number
+from migverify.figures import amount
 from migverify.model import (
     NO_TABLE,
     ChunkState,
@@ -28,7 +29,6 @@ from migverify.model import (
     Verdict,
 )
 from migverify.report.coverage import ChunkTimeline, NotedChunks, ReadCoverage
-from migverify.report.figures import amount
 from migverify.report.marks import Clip, clip_pair, visible
 from migverify.report.model import URGENCY, Compared, FindingEntry, JUnitCase, ReportOptions
 from migverify.report.run_facts import as_list, redact, verdict_samples

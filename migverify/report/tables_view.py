@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from migverify.figures import amount, count, seconds
 from migverify.model import ChunkResult, ChunkState, DiffKind, NotCovered, SchemaClass, SchemaDifference, Verdict
 from migverify.report import charts
 from migverify.report.coverage import ChunkTimeline, ReadCoverage
-from migverify.report.figures import amount, count, seconds
 from migverify.report.model import (
     URGENCY,
     Audience,

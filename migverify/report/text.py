@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
-from migverify.report.figures import amount
+from migverify.figures import amount
 from migverify.report.marks import Clip, clip_pair, quoted, visible
 from migverify.report.model import (
     Audience,

@@ -18,6 +18,7 @@ from migverify.changes.source import read_server
 from migverify.config import Config
 from migverify.db.pool import SessionPool
 from migverify.errors import PlanError
+from migverify.figures import amount
 from migverify.model import Endpoint, KeyText, RunInfo
 from migverify.tables.run_facts import THROUGH
 from migverify.tables.tasks import Secrets
@@ -37,7 +38,7 @@ class UnreadChanges:
     statements: int = 0
 
     def __str__(self) -> str:
-        return f"{self.rows:,} rows and {self.statements:,} statements"
+        return f"{amount(self.rows, 'row')} and {amount(self.statements, 'statement')}"
 
     def as_text(self, forward: str) -> str:
         """Return it as JSON, with the forward watch and the present time."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from migverify.figures import amount
 from migverify.model import (
     NO_TABLE,
     ChunkResult,
@@ -165,7 +166,7 @@ def conclude_counts(
 
 def _of_part(part: PairPart, tally: ChunkTotals, *, equal: bool) -> list[str]:
     """Return what a quick answer says, and what it cannot show; never empty, so that the pair is not MATCH."""
-    rows = f"{tally.rows_source:,} rows read on the source, {tally.rows_target:,} on the target"
+    rows = f"{amount(tally.rows_source, 'row')} read on the source, {tally.rows_target:,} on the target"
     what = "keys are equal" if part.read.level is Level.KEYS else "rows are equal"
     within = " in the sample" if part.read.share else " in the interval" if part.read.column else ""
     return [*([f"{what}{within}: {rows}"] if equal else []), part.unseen, *([part.scan] if part.scan else [])]
@@ -247,13 +248,15 @@ def _unread(
         return []
     gaps = [f"not read: {text}" for text in failures]
     if tally.failed:
-        gaps.append(f"{tally.failed} of {tally.chunks} chunks could not be read, the first: {tally.first_failure}")
+        gaps.append(
+            f"{tally.failed} of {amount(tally.chunks, 'chunk')} could not be read, the first: {tally.first_failure}"
+        )
     if hot := in_state(diffs, LiveState.HOT):
         gaps.append(f"{hot:,} rows kept changing while they were read (hot)")
     if waiting := in_state(diffs, LiveState.UNCONFIRMED):
         gaps.append(f"{waiting:,} rows differed once and were not read again")
     if tally.behind_condition:
-        rows = f"about {pair.rows:,} rows" if pair.rows else "the rows there are"
+        rows = f"about {amount(pair.rows, 'row')}" if pair.rows else "the rows there are"
         answered = (side.endpoint.name for side in pair.sides if side.endpoint.name in tally.behind_condition)
         names = " and ".join(answered)
         gaps.append(f"the condition of overrides.where leaves none of {rows} on {names}: nothing was compared")

@@ -13,6 +13,7 @@ from migverify.changes.model import Position
 from migverify.changes.positions import parse_position
 from migverify.config import Config
 from migverify.errors import MigverifyError, PlanError, UsageError
+from migverify.figures import amount
 from migverify.model import RunInfo, StoredKind, Verdict
 from migverify.store.results import ResultStore
 
@@ -64,7 +65,7 @@ class ProofScope:
     @property
     def left_out(self) -> str:
         """How many tables the run is of, and what a MATCH does not say of them; empty: it is of all rows of all."""
-        return f"{self.tables:,} tables, {self.words}" if self.words else ""
+        return f"{amount(self.tables, 'table')}, {self.words}" if self.words else ""
 
 
 def proof_scope(runs: Sequence[RunInfo]) -> ProofScope:
@@ -264,7 +265,8 @@ def position_of_run(runs: Sequence[RunInfo], name: str) -> Position:
     except UsageError as error:
         raise UsageError(
             f"run {base.run_id} does not say at which position {name} was when it began ({text or 'nothing'})",
-            hint="Start from a run that could read the source's binlog position (REPLICATION CLIENT).",
+            hint=f"Let the account of {name} read the position (on MySQL: REPLICATION CLIENT, and log_bin is on), run"
+            " `migverify tables verify`, and start from that run.",
         ) from error
 
 

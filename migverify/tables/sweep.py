@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from migverify.changes.positions import shown_timestamp, tso_time
 from migverify.errors import ConfigError
+from migverify.figures import amount
 from migverify.model import ChunkChecksum, KeyText, RowDiff
 from migverify.tables.watch_identity import Identities
 
@@ -307,7 +308,7 @@ def sweep_gaps(sweep: Sweep, status: SweepStatus) -> list[str]:
     if sweep.is_passed:
         return []
     if sweep.final is not None:
-        return [f"the final pass has not read {len(sweep.pending):,} of {len(sweep.numbers):,} tables yet"]
+        return [f"the final pass has not read {len(sweep.pending):,} of {amount(len(sweep.numbers), 'table')} yet"]
     if status.age_seconds is None:
         return ["no changefeed: a round over all tables has not ended yet"]
     gaps = [

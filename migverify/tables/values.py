@@ -130,7 +130,7 @@ def _text_kind(source: str, target: str) -> str:
     if source.casefold() == target.casefold():
         return "case"
     if source.startswith(target) or target.startswith(source):
-        return "truncated"
+        return "truncated" if len(target) < len(source) else "appended"
     if _mangled(source, target) or _mangled(target, source):
         return "charset"
     if len(source) == len(target) and any(t == "?" != s for s, t in zip(source, target, strict=True)):
@@ -164,10 +164,10 @@ def _number_kind(source: str, target: str, *, exact: bool) -> str:
     return "value"
 
 
-def _is_rounded(one: Decimal, other: Decimal) -> bool:
+def _is_rounded(one: Decimal, other: Decimal, exact_digits: int = 2) -> bool:
     """Whether one is the other with fewer digits, beyond cents: a cent more or less is another value."""
     coarse, fine = sorted(_fraction_digits(number) for number in (one, other))
-    return fine > max(coarse, 2) and abs(one - other) < Decimal(1).scaleb(-coarse)
+    return fine > max(coarse, exact_digits) and abs(one - other) < Decimal(1).scaleb(-coarse)
 
 
 def _fraction_digits(number: Decimal) -> int:
@@ -182,7 +182,8 @@ def _moment_kind(source: str, target: str) -> str:
     delta = other - one
     if delta % 1_800_000_000 == 0 and abs(delta) <= 14 * 3_600_000_000:
         return f"shifted {delta / 3_600_000_000:+g}h"
-    return "precision" if abs(delta) <= 1_000_000 else "value"
+    is_rounded = _is_rounded(Decimal(one).scaleb(-6), Decimal(other).scaleb(-6), exact_digits=0)
+    return "precision" if is_rounded else "value"
 
 
 def _microseconds(text: str) -> int | None:

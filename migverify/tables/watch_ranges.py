@@ -19,6 +19,7 @@ from functools import partial
 
 from migverify.db.pool import SessionPool
 from migverify.errors import MigverifyError, PlanError, ReadError
+from migverify.figures import amount
 from migverify.model import Endpoint, KeyRange, KeyText
 from migverify.tables.diff import PairReader, locate, same_checksum
 from migverify.tables.sweep import MOST_ROWS, Sweep, Swept, TableRounds, rounds_of
@@ -177,7 +178,7 @@ class RangeReads:
         """Return in words how far each stale pair is."""
         words = {n: s.failure or "it waits for its comparison" for n, s in self.stale.items()}
         if self.comparison is not None:
-            words[self.comparison.number] = f"it is being compared, {self.comparison.rows:,} rows so far"
+            words[self.comparison.number] = f"it is being compared, {amount(self.comparison.rows, 'row')} so far"
         return words
 
     # -- steps, on any thread ------------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ class RangeReads:
             self._again(number, 0.0, "it changed again while it was compared" + "".join(f": {t}" for t in moved[:1]))
             return
         moment = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        words = f"{comparison.rows:,} rows were compared again at {moment} UTC"
+        words = f"{amount(comparison.rows, 'row')} compared again at {moment} UTC"
         self.ledger.settle(number, {"identity": identities_text(after), "compared": words})
         self.known[number] = after
         self.comparison = None

@@ -122,7 +122,11 @@ def watch_tables(
     if base is not None:
         hint = "Verify with the configuration as it is, then watch --since that run."
         refuse_other(base, prepared.digest, hint)
+    began = carried_from(store, base) if base is not None else []
     if resumed is None:
+        if sweep_minutes(config, request, None) is None:
+            for endpoint in [config.target] if request.reverse else config.sources:
+                start_of(prepared, endpoint.name, request.start, began, None)  # refused before there is a run
         start = (request.start.gtids or str(request.start)) if request.start is not None else ""
         run.start(request.command, {
             "watch": True, "since": base.run_id if base else "", "start": start, "endpoints": prepared.facts,
@@ -137,7 +141,7 @@ def watch_tables(
         run.interruptible(), closing(SessionPool(secrets)) as pool,
         closing(Ledger(folder / f"watch-{run.run_id}.db")) as ledger,
     ):  # fmt: skip
-        watch = _make_watch(prepared, config, secrets, request, base, resumed, run, pool, ledger)
+        watch = _make_watch(prepared, config, secrets, request, began, resumed, run, pool, ledger)
         # A ledger without a place was left by a watch that was killed before it read anything, perhaps in here.
         if base is not None and not ledger.progress():
             seed(watch.pairs, ledger, store, base)
@@ -164,8 +168,8 @@ def _base(
 
 
 def _make_watch(
-    prepared: PreparedTables, config: Config, secrets: Secrets, request: TablesWatchRequest, base: RunInfo | None,
-    resumed: RunInfo | None, run: WatchRun, pool: SessionPool, ledger: Ledger,
+    prepared: PreparedTables, config: Config, secrets: Secrets, request: TablesWatchRequest,
+    began: Sequence[RunInfo], resumed: RunInfo | None, run: WatchRun, pool: SessionPool, ledger: Ledger,
 ) -> TablesWatch:  # fmt: skip
     pairs, reverse = list(prepared.pairs()), request.reverse
     marker, watched = marker_name(config, reverse=reverse), watched_pairs(config, pairs, reverse=reverse)
@@ -174,7 +178,6 @@ def _make_watch(
     sweep = Sweep(config.watch.sweep_rows, numbers)
     if minutes is not None:
         sweep = timed_sweep({n: pairs[n].rows for n in numbers}, minutes, config.watch.sweep_rows)
-    began = carried_from(run.store, base) if base is not None else []
     begun = began or ([resumed] if resumed is not None else [])
     if minutes is not None:
         streams = [clock_stream(config, secrets, run.run_id)]
@@ -318,7 +321,8 @@ def _record_end(watch: TablesWatch, run: WatchRun, status: TablesStatus, prepare
     # A sweep read no changes, so none were read up to a place.
     read = [s for s in watch.sources if s.position is not None and watch.past is None]
     run.end(status, {
-        "findings": list(status.findings), "watch_sources": [f"{s.name}: read to {s.read}" for s in status.sources],
+        "findings": list(status.findings),
+        "watch_sources": [f"{s.name}: read to {s.read or 'no place yet'}" for s in status.sources],
         THROUGH: {s.stream.endpoint.name: asdict(s.position) for s in read if s.position is not None},
         BEGAN: {name: facts["position"] for name, facts in prepared.facts.items()},
         LAST_STATUS: LastStatus.of(status).as_text(),

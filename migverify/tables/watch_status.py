@@ -14,6 +14,7 @@ from typing import ClassVar
 from migverify.changes.positions import parse_position, shown_timestamp, tso_time
 from migverify.exposition import VERDICTS, Metric
 from migverify.exposition import number as sample_value
+from migverify.figures import amount
 from migverify.model import NextStep, NotCovered, TableResult, Verdict
 from migverify.tables.outcome import pair_result, schema_mismatches, uncovered_columns, verdict_of
 from migverify.tables.plan import plan_digest
@@ -169,7 +170,7 @@ class TablesStatus(WatchStatus):
             diverged = sum(t.diverged for t in self.tables)
             shown = self.sweep.text(has_others=bool(opened or diverged))
             said = [f"rollback {self.verdict.value}", *left_out, shown]
-            return "; ".join([*said, f"{opened:,} keys open, {diverged:,} diverged"])
+            return "; ".join([*said, f"{amount(opened, 'key')} open, {diverged:,} diverged"])
         said = [self._rollback(opened) if self.reverse else self.verdict.value, *left_out]
         for source in self.sources:
             lag = "lag unknown" if source.lag_seconds is None else (
@@ -178,14 +179,14 @@ class TablesStatus(WatchStatus):
         if self.old_side is not None and self.old_side.total:
             said.append(f"{self.old_side.findings} of writes on {self.old_side.source}")
         proved, diverged = sum(t.keys for t in self.tables), sum(t.diverged for t in self.tables)
-        return "; ".join([*said, f"{proved:,} keys proved, {opened:,} open, {diverged:,} diverged"])
+        return "; ".join([*said, f"{amount(proved, 'key')} proved, {opened:,} open, {diverged:,} diverged"])
 
     def _rollback(self, opened: int) -> str:
         ages = [table.oldest_seconds for table in self.tables if table.oldest_seconds is not None]
         oldest = f", oldest {max(ages):.0f} seconds" if ages else ""
         # While it runs, keys are open behind the place; at its end they count.
         verdict = self.verdict if self.final else self.as_of_verdict
-        return f"rollback {verdict.value} as of {self.as_of or 'no place yet'}, {opened:,} keys open{oldest}"
+        return f"rollback {verdict.value} as of {self.as_of or 'no place yet'}, {amount(opened, 'key')} open{oldest}"
 
     @property
     def as_of_time(self) -> float | None:
@@ -396,22 +397,20 @@ def _covers(facts: WatchFacts, tables: Sequence[TableStatus]) -> str:
     compared = {p for p, kind, _ in facts.notes if kind == "compared"}
     began = {n: facts.base[n].run_id for n in numbers - compared if n in facts.base}
     verified = {n: run for n, run in began.items() if run is not None}
-    parts = []
+    rows, parts = "all that the configuration compares" if facts.scope.in_part else "all rows", []
     if facts.sweep is not None:
         swept = [n for n in numbers if facts.sweep.of(n).complete]
-        return f"all rows of {_tables(len(swept))}, each as of a moment of its own" if swept else ""
+        return f"{rows} of {amount(len(swept), 'table')}, each as of a moment of its own" if swept else ""
     if verified:
         runs = ", ".join(sorted(set(verified.values())))
-        parts.append(f"all rows of {_tables(len(verified))} (run {runs}, and every key written since)")
+        parts.append(f"{rows} of {amount(len(verified), 'table')} (run {runs}, and every key written since)")
     if compared:
-        parts.append(f"all rows of {_tables(len(compared))} (compared again by this watch)")
+        parts.append(f"{rows} of {amount(len(compared), 'table')} (compared again by this watch)")
     if (alone := len(numbers - verified.keys() - compared)) and sum(t.keys + t.diverged for t in tables):
-        parts.append(f"of {_tables(alone)} only keys written while this watch ran: no verification to start from")
+        parts.append(
+            f"of {amount(alone, 'table')} only keys written while this watch ran: no verification to start from"
+        )
     return "; ".join(parts)
-
-
-def _tables(number: int) -> str:
-    return f"{number:,} {'table' if number == 1 else 'tables'}"
 
 
 def _source(progress: SourceProgress, now: float) -> SourceStatus:
@@ -435,7 +434,7 @@ def _stream_gaps(progress: SourceProgress, source: SourceStatus, until: int | No
     elif source.read_seconds is not None and source.read_seconds > SILENT_SECONDS:
         gaps.append(f"{name}: the change stream has been silent for {source.read_seconds:.0f} s")
     if until is not None and not there and not source.failure:
-        gaps.append(f"{name}: read to {source.read}, not to {progress.shown(until)} yet")
+        gaps.append(f"{name}: read to {source.read or 'no place'} yet, not to {progress.shown(until)}")
     if applied is None:
         gaps.append(f"{name}: what the {follower} has applied is not known yet")
     elif until is not None and applied < until:

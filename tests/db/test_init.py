@@ -12,6 +12,7 @@ import pytest
 from migverify import secrets
 from migverify.cli.main import run
 from migverify.config import load_config
+from tests.conftest import fresh_databases
 
 pytestmark = pytest.mark.db
 
@@ -75,6 +76,31 @@ def test_looks_at_both_sides(databases, user: str, tmp_path: Path, capsys: pytes
     assert "8 tables" in shown.err
     for form in (PASSWORD, PASSWORD[:-1].strip()):
         assert form not in text + shown.err + shown.out
+
+
+def test_what_the_user_sees_in_part_is_there(databases, tmp_path: Path) -> None:
+    databases.both("CREATE TABLE t (id INT PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)")
+    name, output = f"u_{uuid.uuid4().hex[:12]}", tmp_path / "m.yaml"
+    databases.both(f"CREATE USER '{name}'@'%'", f"GRANT SELECT ON `{databases.name}`.t TO '{name}'@'%'")
+    try:
+        assert run(["init", *urls(databases, name), "-o", str(output), "--database", databases.name]) == 0
+    finally:
+        databases.both(f"DROP USER '{name}'@'%'")
+    text = output.read_text(encoding="utf-8")
+    assert "# 1 table, about 0 rows; 1 on the target" in text
+    assert "Databases of the target only" not in text
+
+
+def test_databases_that_were_not_chosen_are_not_of_the_target_only(databases, tmp_path: Path) -> None:
+    databases.both("CREATE TABLE t (id INT PRIMARY KEY)")
+    with fresh_databases(databases.pair) as other:
+        other.both("CREATE TABLE t (id INT PRIMARY KEY)")
+        assert run(["init", *urls(databases), "-o", str(tmp_path / "m"), "--database", databases.name]) == 0
+        text = (tmp_path / "m").read_text(encoding="utf-8")
+        assert other.name not in text
+        other.source("DROP TABLE t", f"DROP DATABASE `{other.name}`")
+        assert run(["init", *urls(databases), "-o", str(tmp_path / "n"), "--database", databases.name]) == 0
+        assert other.name in (tmp_path / "n").read_text(encoding="utf-8")
 
 
 def test_versions_and_notes(databases, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ import pytest
 
 from migverify.errors import MigverifyError, PlanError
 from migverify.model import Verdict
+from migverify.runbook.actions.action import CheckOutcome, Context, ask
+from migverify.runbook.actions.registry import full_registry
+from migverify.runbook.model import Check
 from migverify.sql.identity import YOUNG_SECONDS
 from migverify_lab.servers import LabServers
 from tests.conftest import Databases, fresh_databases
@@ -106,6 +110,31 @@ def test_changes_that_were_lost_on_the_way_are_found(shop: tuple[Databases, Path
     second = verify(config, since=full.run_id)
     assert second.verdict is Verdict.MISMATCH
     assert second.diffs == {(pair_of(databases), (key,)) for key in ("17", "18", "70000")}
+
+
+def test_a_gate_that_rechecks_goes_on_from_a_run_that_proved_all(kept: Databases, tmp_path: Path) -> None:
+    kept.both("DELETE FROM pay", *inserts("pay", 10))
+    config = config_of(kept, tmp_path)
+    kept.target("UPDATE pay SET amount=0 WHERE id=5")
+    assert verify(config).verdict is Verdict.MISMATCH
+    kept.target("UPDATE pay SET amount=5.25 WHERE id=5")
+
+    def gate(**arguments: Any) -> CheckOutcome:
+        check = Check(action="tables.verify", arguments={"recheck": "last", **arguments})
+        context = Context("run-1", "step", 1, 1, 60.0, threading.Event(), config=config)
+        return ask(full_registry(), check, context)
+
+    first, again = gate(), gate()
+    assert (first.state, again.state) == ("pass", "pass"), (first, again)
+    assert "--recheck" in first.evidence["command"]
+    assert "--since" in again.evidence["command"]
+    kept.source("UPDATE pay SET amount=7 WHERE id=7")
+    assert gate().state == "fail"
+    kept.target("UPDATE pay SET amount=7 WHERE id=7")
+    assert gate().state == "pass"
+    refused = gate(recheck="20260101T000000-0a1b2c")
+    assert refused.state == "inconclusive"
+    assert "--recheck" in refused.evidence["command"]
 
 
 def test_a_row_tampered_with_on_the_target_is_outside_and_the_result_says_so(

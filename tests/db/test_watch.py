@@ -9,12 +9,13 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from migverify.store.open import open_store
 from migverify_lab.replicator import Replicator, ReplicatorOptions
 from migverify_lab.replicator_process import running_replicator, source_position
 from migverify_lab.replicator_rules import parse_fault
@@ -305,6 +306,24 @@ def test_positions_and_runs_that_do_not_fit_are_refused(paid: Databases, tmp_pat
     assert (code, "not a position" in err) == (2, True)
     code, _, err = migverify("tables", "watch", "--config", str(config), "--resume", "nothing")
     assert code == 2, err
+
+
+def test_a_run_without_a_position_is_refused_before_there_is_a_watch(paid: Databases, tmp_path: Path) -> None:
+    user = f"r{paid.name[-16:]}"
+    paid.source(f"CREATE USER '{user}'@'%'", f"GRANT SELECT ON `{paid.name}`.* TO '{user}'@'%'")
+    server = paid.pair.source
+    try:
+        config = write_config(tmp_path, paid.pair, paid.name,
+                              source={"url": f"mysql://{user}@{server.host}:{server.port}"})  # fmt: skip
+        assert migverify("tables", "verify", "--config", str(config), "--quiet")[0] == 0
+        code, _, err = migverify("tables", "watch", "--config", str(config), "--since", "last")
+        assert (code, "does not say at which position source was" in err) == (2, True), err
+        assert "`migverify tables verify" in err
+        assert "it rests on" not in err
+        with closing(open_store(f"sqlite:///{tmp_path / 'runs.db'}")) as store:
+            assert len(list(store.runs(9))) == 1
+    finally:
+        paid.source(f"DROP USER '{user}'@'%'")
 
 
 def test_keys_without_a_key(databases: Databases, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from migverify import secrets
 from migverify.cli.console import ScrubbingFormatter, say
 from migverify.errors import ConfigError
 from migverify.model import Endpoint
-from migverify.secrets import Secret, known_secrets, remember, resolve_password, resolve_variable, scrub
+from migverify.secrets import Secret, known_secrets, remember, resolve_password, resolve_variable, scrub, scrub_sentence
 
 NASTY = ["@:/%#'\"\\ ", "hunter2", "p", "🙈é'\n", "***", "[hidden]", "*e", "a\0b", "%41", "&amp;<x>", " lead", "$(id)"]
 PASSWORD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1) | st.sampled_from(NASTY)
@@ -123,6 +123,23 @@ def test_a_message_of_the_console_stays_readable(password: str, capsys: pytest.C
     remember(Secret(password))
     say(f"the file does not exist ({password})")
     assert capsys.readouterr().err == "the file does not exist (***)\n"
+
+
+@pytest.mark.parametrize(
+    ("password", "text", "shown"),
+    [
+        ("users", """migverify tables diff R --config 'my conf/users'"'"'s.yaml'""", ""),
+        ("users", "`migverify runbook check users.yaml --runs users`", ""),
+        ("users", "migverify runbook run --set pw=users", "migverify runbook run --set pw=***"),
+        ("w", "migverify tables verify --config weak.yaml", ""),
+        ("w", "migverify fleet show w.yaml of w", "migverify fleet show w.yaml of ***"),
+        ("pw", "migverify status --store mysql://u:pw@h/d pw", "migverify status --store mysql://u:***@h/d ***"),
+        ("pw", "migverify status --store 'mysql://h?x=pw'", "migverify status --store 'mysql://h?x=***'"),
+    ],
+)  # fmt: skip
+def test_a_command_keeps_the_files_that_it_was_given(password: str, text: str, shown: str) -> None:
+    remember(Secret(password))
+    assert scrub_sentence(text) == (shown or text)
 
 
 @given(PASSWORD)

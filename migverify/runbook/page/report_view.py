@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from markupsafe import Markup
 
+from migverify.figures import plural
 from migverify.model import Verdict
-from migverify.report.figures import plural
 from migverify.report.model import (
     Block,
     Code,

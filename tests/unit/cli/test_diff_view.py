@@ -145,9 +145,9 @@ def test_a_run_without_a_difference_says_why(
     run = ended(store, equal, failed)
     more = f"  migverify report {run} --store sqlite:///{folder}/runs.db  # why they are not proved\n"
     lines, said = diff(folder, capsys, run)
-    assert (lines, said) == ([], f"run {run} has no confirmed difference: 1 of 2 tables are not proved\n{more}")
+    assert (lines, said) == ([], f"run {run} has no confirmed difference: 1 of 2 tables not proved\n{more}")
     run = ended(store, equal, planned=("late",), is_over=False)
-    assert "1 of 2 tables are not proved; it has no end: it was cut off, or goes on" in diff(folder, capsys, run)[1]
+    assert "1 of 2 tables not proved; it has no end: it was cut off, or goes on" in diff(folder, capsys, run)[1]
     assert steps(store, run) == ["tables verify --resume RUN", "report RUN -o report.html"]
     lines, said = diff(folder, capsys, run, "--tables", "shop.other", "--json")
     assert (lines, said) == ([], f"run {run} has no table that is chosen\n")

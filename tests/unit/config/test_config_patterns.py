@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from migverify.config import (
@@ -161,13 +161,17 @@ def test_a_text_that_is_no_pattern_is_one_clear_error(text: str) -> None:
     with pytest.raises(UsageError, match="--tables") as refused:
         chosen_patterns(["a.b", text])
     assert "backticks" in refused.value.hint
+    assert "a backtick in it is doubled" in refused.value.hint
 
 
 @given(NAME, NAME)
+@example("shop", "stock.v2.we ird`tab.le")
 def test_a_name_as_it_is_printed_chooses_its_table(database: str, table: str) -> None:
     """`shop.eu`.items is printed shop.eu.items: that is what people paste."""
     printed = f"{database}.{table}"
-    if set(printed) & set("*?`/{}") or any(letter.isspace() for letter in printed):
+    if set(printed) & set("*?/{}") or any(part[:1] == "`" for part in printed.split(".")):
+        return
+    if printed.count(".") == 1 and any(letter.isspace() or letter == "`" for letter in printed):
         return
     (pattern,) = chosen_patterns([printed])
     assert pattern.matches(database, table)

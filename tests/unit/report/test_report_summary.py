@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migverify.errors import ExitCode, StoreError, UsageError
+from migverify.figures import utc
 from migverify.model import ChunkState, ColumnDiff, DiffKind, LiveState, StoredKind, Verdict
 from migverify.report.coverage import ChunkTimeline
-from migverify.report.figures import utc
 from migverify.report.marks import Clip
 from migverify.report.model import Compared, FactList, Report, ReportOptions, Section
 from migverify.report.read import read_report

@@ -114,6 +114,7 @@ def test_no_text_has_the_form_of_null(column: ReadColumn) -> None:
         ("text", "a ", "a", "trailing-space"),
         ("text", "Ab", "aB", "case"),
         ("text", "abcdef", "abc", "truncated"),
+        ("text", "abc", "abcd", "appended"),
         ("text", "café", "cafÃ©", "charset"),
         ("text", "naïve", "na?ve", "charset"),
         ("text", "abc", "abd", "value"),
@@ -130,6 +131,9 @@ def test_no_text_has_the_form_of_null(column: ReadColumn) -> None:
         ("datetime", "2026-01-01 00:00:00", "2026-01-01 01:00:00", "shifted +1h"),
         ("datetime", "2026-03-01 00:00:00.000", "2026-02-28 18:30:00.000", "shifted -5.5h"),
         ("datetime", "2026-01-01 00:00:00.123456", "2026-01-01 00:00:00.123000", "precision"),
+        ("datetime", "2026-01-01 00:00:00.6", "2026-01-01 00:00:01", "precision"),
+        ("datetime", "2026-01-01 00:00:00", "2026-01-01 00:00:01", "value"),
+        ("time", "01:00:00.1", "01:00:00.2", "value"),
         ("datetime", "0000-00-00 00:00:00", "2026-01-01 00:00:00", "zero-date"),
         ("date", "2026-01-01", "2026-01-02", "value"),
         ("time", "-01:00:00", "01:00:00", "shifted +2h"),
@@ -141,5 +145,5 @@ def test_classes_of_differences(family: str, source: str | None, target: str | N
 
 def test_a_masked_difference_keeps_no_value() -> None:
     masked = column_diff(reading(), "secret", "secret2", keep=False)
-    assert (masked.source, masked.target, masked.masked, masked.kind) == (None, None, True, "truncated")
+    assert (masked.source, masked.target, masked.masked, masked.kind) == (None, None, True, "appended")
     assert column_diff(reading(), "a", "b", keep=True).source == "a"

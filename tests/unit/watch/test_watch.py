@@ -421,7 +421,7 @@ def test_after_a_schema_change_the_whole_table_is_compared_again(made: Any) -> N
     status = run_until(watch, lambda: noted(watch) == {"ddl", "identity", "compared"} and proved(watch) == 1)
     assert status.verdict is Verdict.MATCH
     assert status.covers == "all rows of 1 table (compared again by this watch)"
-    assert "compared: 1 rows were compared again at" in " ".join(status.tables[0].findings)
+    assert "compared: 1 row compared again at" in " ".join(status.tables[0].findings)
 
 
 @dataclass
@@ -636,6 +636,7 @@ def test_what_the_configuration_leaves_out_is_said_beside_the_verdict(made: Any)
     words = "4 tables, 2 of them in part (where), 1 excluded"
     assert status.headline().startswith(f"MATCH; {words}; 5 keys proved")
     assert json.loads(json_line(status))["left_out"] == words
+    assert status.covers == "all that the configuration compares of 1 table (run r1, and every key written since)"
     text = page(status_metrics(status))
     assert 'migverify_watch_left_out_tables{why="in part"} 2' in text
     assert 'migverify_watch_left_out_tables{why="excluded"} 1' in text
