@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from migverify.exposition import Metric, number
 from migverify.figures import amount, duration, plural
-from migverify.model import NO_TABLE, DiffKind, NextStep, RunInfo, StoredKind, Verdict
+from migverify.model import KEYLESS, NO_TABLE, DiffKind, NextStep, RunInfo, StoredKind, Verdict
 from migverify.report.coverage import ChunkTimeline, ReadCoverage
 from migverify.report.model import Fact, Report, ReportOptions, Tile, tone_of, verdict_counts
 from migverify.report.rules import (
@@ -144,7 +144,8 @@ def _next_steps(
         if with_rows or any(table.differs_in_definition for table in tables):
             what = "keys and columns that differ" if with_rows else "what differs in the definitions"
             yield NextStep(f"migverify tables diff {run.run_id}", what)
-        if with_rows and info.kind is not StoredKind.QUICK and run.finished is not None:
+        has_keys = any(table.row_diffs and not table.result.details.get(KEYLESS) for table in tables)
+        if has_keys and info.kind is not StoredKind.QUICK and run.finished is not None:
             yield NextStep(
                 f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
             )
