@@ -437,6 +437,8 @@ class NotCovered:
     reason: str
 
 
+KEYLESS = "keyless"
+"""Detail of the result of a table without a key: its row diffs are named by checksum, and no statement repairs them."""
 NO_TABLE = "(none)"
 """The name of a table of a result where a side has none."""
 

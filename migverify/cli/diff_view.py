@@ -11,6 +11,7 @@ from migverify.codec import encode
 from migverify.config.patterns import chosen_patterns
 from migverify.figures import amount
 from migverify.model import (
+    KEYLESS,
     NO_TABLE,
     ColumnDiff,
     DiffKind,
@@ -29,6 +30,10 @@ from migverify.tables.recheck import run_of_tables
 from migverify.tables.run_facts import proof_scope
 
 PAGE = 1000
+_BY_CHECKSUM = (
+    "the table has no key, so the checksum of a row names it; a new run with `report: {values: true}` in the"
+    " configuration keeps and shows its columns"
+)
 
 
 def list_row_diffs(
@@ -41,11 +46,14 @@ def list_row_diffs(
     info = run_of_tables(store, run)
     results = {result.pair: result for result in store.table_results(info.run_id)}
     for pair in chosen_pairs(info, tables):
-        shown = 0
-        for found in differences(store, info.run_id, pair, results.get(pair), limit):
+        shown, is_hidden, result = 0, False, results.get(pair)
+        for found in differences(store, info.run_id, pair, result, limit):
             shown += not found.reason
+            is_hidden |= not (found.reason or found.row.columns)
             line = f"{pair}  {visible(found.reason) or _line(found.row)}"
             yield json.dumps(found.as_dict(), ensure_ascii=False) if as_json else line
+        if is_hidden and result is not None and result.details.get(KEYLESS) and not as_json:
+            yield f"{pair}  {_BY_CHECKSUM}"
         counts = store.count_row_diffs(info.run_id, pair, distinct=True)  # as many as there are lines
         total = sum(n for (_, state), n in counts.items() if state == LiveState.DIVERGED.value)
         if total > shown and not as_json:

@@ -174,6 +174,9 @@ def needed_action(
         return VerifyAction.WHOLE, "", stale or "there is no full proof"
     if why := _needs_whole_read(evidence, proof, whole_read_max_age):
         return VerifyAction.WHOLE, "", why
+    if not stale and newest is not None and is_young(proof.proved_at):
+        age, why = age_text(evidence.now - (proof.proved_at or 0.0)), newest.partial or newest.strange
+        stale = f"full proof {proof.run} is {age} old, and run {newest.run} is newer: {why or 'it is no full proof'}"
     return VerifyAction.SINCE, proof.run, stale or f"full proof {proof.run} is too old"
 
 

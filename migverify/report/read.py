@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from migverify.exposition import Metric, number
 from migverify.figures import amount, duration, plural
-from migverify.model import NO_TABLE, DiffKind, NextStep, RunInfo, StoredKind, Verdict
+from migverify.model import KEYLESS, NO_TABLE, DiffKind, NextStep, RunInfo, StoredKind, Verdict
 from migverify.report.coverage import ChunkTimeline, ReadCoverage
 from migverify.report.model import Fact, Report, ReportOptions, Tile, tone_of, verdict_counts
 from migverify.report.rules import (
@@ -38,6 +38,7 @@ from migverify.store.results import ResultStore
 from migverify.tables.run_facts import UNSEEN, ProofScope, proof_scope
 
 COUNTED = "--level counts"
+_VIEWS = 3
 _UNFINISHED = "This run proves nothing about what it did not finish: treat it as not verified."
 _SENTENCES = {
     Verdict.MATCH: "Source and target held the same rows, in everything this run compared.",
@@ -146,7 +147,8 @@ def _next_steps(
         if with_rows or any(table.differs_in_definition for table in tables):
             what = "keys and columns that differ" if with_rows else "what differs in the definitions"
             yield NextStep(f"migverify tables diff {run.run_id}", what)
-        if with_rows and info.kind is not StoredKind.QUICK and run.finished is not None:
+        has_keys = any(table.row_diffs and not table.result.details.get(KEYLESS) for table in tables)
+        if has_keys and info.kind is not StoredKind.QUICK and run.finished is not None:
             yield NextStep(
                 f"migverify tables repair {run.run_id} --out repair/", "SQL for the target; nothing is executed"
             )
@@ -197,6 +199,19 @@ def _left_out(scope: ProofScope) -> Iterator[Fact]:
         yield Fact("excluded", f"{amount(len(scope.excluded), 'table')} (tables.exclude)")
 
 
+def _views(skipped: Sequence[object]) -> str:
+    """Return how many views (and sequences) a run passed over, and which of them one side alone has."""
+    sides: dict[str, list[str]] = {}
+    for endpoint, _, name in (str(one).partition(": ") for one in skipped):
+        sides.setdefault(name, []).append(endpoint)
+    if not sides:
+        return ""
+    alone = [f"{name} on {endpoints[0]}" for name, endpoints in sides.items() if len(endpoints) == 1]
+    more = f" and {len(alone) - _VIEWS:,} more" if len(alone) > _VIEWS else ""
+    only = f", of one side only: {', '.join(alone[:_VIEWS])}{more}" if alone else ""
+    return f" Not compared, as without rows: {amount(len(sides), 'view')}{only} (`migverify guard schema` does)."
+
+
 def _covered(
     info: RunInfo, tables: Sequence[TablePairReport], rules: Sequence[RuleReport], scope: ProofScope
 ) -> str:  # fmt: skip
@@ -214,6 +229,7 @@ def _covered(
             f" {amount(cover.chunks, 'chunk')}."
             + (f" Not covered: {amount(len(items), 'item')} in {amount(gaps, 'table pair')}." if items else "")
             + (f" Excluded: {amount(len(scope.excluded), 'table')}." if scope.excluded else "")
+            + _views(as_list(info.facts.get("skipped")))
         )
     return f"Covered: {' '.join(parts)}"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from migverify.figures import amount
 from migverify.model import (
+    KEYLESS,
     NO_TABLE,
     ChunkResult,
     ChunkState,
@@ -109,6 +110,7 @@ def conclude(
         "replaced": replaced,
         "immutable_in": pair.immutable_in,
         "strategy": "whole table by bucket: " + pair.whole_reason if pair.whole else "key ranges",
+        **({KEYLESS: True} if pair.sides and not pair.sides[-1].sql.key else {}),
     }
     if pair.part is not None:
         details |= {"quick": pair.part.read.words, "answered": not gaps}

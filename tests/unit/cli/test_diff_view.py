@@ -13,6 +13,7 @@ import pytest
 from migverify.cli.main import run as run_command
 from migverify.model import (
     NO_TABLE,
+    ColumnDiff,
     DiffKind,
     NotCovered,
     RowDiff,
@@ -79,6 +80,25 @@ def diff(folder: Path, capsys: pytest.CaptureFixture[str], run: str, *options: s
 
 def steps(store: ResultStore, run: str) -> list[str]:
     return [step.command.removeprefix("migverify ").replace(run, "RUN") for step in read_report(store, run).next_steps]
+
+
+def test_a_row_without_a_key_is_said_how_to_find_and_no_repair_is_offered(
+    store: ResultStore, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keyless = replace(result("logs", Verdict.MISMATCH, missing_on_source=1), details={"keyless": True})
+    row = replace(row_diff("logs", 7, DiffKind.MISSING_ON_SOURCE), key=("950ca5",), source_count=4, target_count=5)
+    run = ended(store, keyless, rows=(replace(row, columns=()),))
+    assert diff(folder, capsys, run)[0] == [
+        "logs  missing_on_source  950ca5 (source 4, target 5)",
+        "logs  the table has no key, so the checksum of a row names it; a new run with `report: {values: true}` in the"
+        " configuration keeps and shows its columns",
+    ]
+    assert len(diff(folder, capsys, run, "--json")[0]) == 1
+    assert not [step for step in steps(store, run) if "repair" in step]
+    columns = (ColumnDiff("v", None, "1", "row"),)
+    run = ended(store, keyless, result("t", Verdict.MISMATCH, value_differs=1), rows=(replace(row, columns=columns),))
+    assert diff(folder, capsys, run)[0][0] == "logs  missing_on_source  v=1 (source 4, target 5)"
+    assert [step for step in steps(store, run) if "repair" in step]
 
 
 def test_tables_and_columns_that_a_side_lacks_are_lines_beside_the_rows(

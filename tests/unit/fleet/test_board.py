@@ -16,6 +16,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from migverify import secrets
 from migverify.cli.main import run
 from migverify.fleet.board import fleet_report, read_state
 from migverify.fleet.live import BoardServer, make_pages
@@ -23,6 +24,7 @@ from migverify.fleet.load import load_fleet
 from migverify.fleet.model import FleetPart
 from migverify.model import Verdict
 from migverify.report.render import Format, render
+from migverify.secrets import Secret
 from migverify_lab.fleet import MadeFleet
 
 HOSTILE = "<script>alert(1)</script>\u202e\"'&"
@@ -51,6 +53,19 @@ def test_status_says_who_is_ready_and_why_the_other_is_not(
     users = document["services"][1]
     assert (users["standing"], users["mismatches"], users["schema_drift"]) == ("NOT READY", 1, False)
     assert users["reasons"][0]["remedy"].startswith(f"migverify tables diff {differs} --config ")
+
+
+@pytest.mark.parametrize("password", ["u", "users", "sers/mig"])
+def test_commands_name_their_configuration_where_a_password_is_a_part_of_it(
+    password: str, fleet: MadeFleet, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "_known", {Secret(password)})
+    fleet.write()
+    run(["fleet", "status"])
+    assert "migverify tables verify --config users/migverify.yaml  # users: proof" in capsys.readouterr().out
+    run(["fleet", "status", "--json"])
+    remedies = [one["remedy"] for one in json.loads(capsys.readouterr().out)["services"][1]["reasons"]]
+    assert "migverify tables verify --config users/migverify.yaml" in remedies
 
 
 def test_status_names_a_next_step_for_each_service_that_is_not_ready(

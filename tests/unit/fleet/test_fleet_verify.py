@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from migverify.cli.fleet_view import summary_lines, verify_steps
 from migverify.cli.main import run
+from migverify.decision.decide import age_text
 from migverify.errors import CHANGED_SINCE, NOTHING_TO_RECHECK, ExitCode, StoreError
 from migverify.fleet.budget import ConnectionBudget, demand_of, next_to_begin
 from migverify.fleet.definition import DailyWindow
@@ -111,6 +112,14 @@ def test_the_cheapest_way_that_proves_a_service_is_taken(
     found = needed_action(ServiceEvidence("orders", NOW, verifications=runs), AGE, 7 * AGE)
     assert found[:2] == (action, run_id)
     assert found[2]
+
+
+def test_a_young_proof_behind_a_run_of_some_tables_is_not_called_too_old() -> None:
+    some = replace(OPEN, partial="run v2 is of a part of the tables (orders.t1)", verdict=Verdict.MATCH)
+    found = needed_action(ServiceEvidence("orders", NOW, verifications=(some, PROOF)), AGE, 7 * AGE)
+    age = age_text(NOW - (PROOF.proved_at or 0.0))
+    why = f"full proof v1 is {age} old, and run v2 is newer: run v2 is of a part of the tables (orders.t1)"
+    assert found == (VerifyAction.SINCE, "v1", why)
 
 
 CHILD = """\

@@ -64,6 +64,16 @@ def test_a_match_run_shows_what_the_store_holds() -> None:
     assert [why for why, _ in pairs_of(store, data.run_id)[0].sql] == ["source: checksum", "target: checksum"]
 
 
+def test_views_are_not_compared_and_one_that_a_side_lacks_is_named() -> None:
+    store = FakeStore()
+    both = [f"{side}: view shop.v{n}" for side in ("source", "target") for n in range(2)]
+    data = read_report(store, start(store, facts={"skipped": [*both, "source: view shop.gone"]}))
+    assert data.covered.endswith(
+        " Not compared, as without rows: 3 views, of one side only: view shop.gone on source"
+        " (`migverify guard schema` does)."
+    )
+
+
 def test_reading_writes_nothing() -> None:
     store = FakeStore()
     run = mismatch_run(store)
