@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from migverify.figures import amount
 from migverify.guards.capacity_facts import CapacityFacts, SizePoint
 from migverify.guards.capacity_read import CapacityReading
 from migverify.guards.capacity_speed import TimeSpan, last_replay, repair_pace, watch_pace
@@ -85,13 +86,15 @@ def sizes(facts: CapacityFacts, have: CapacityReading) -> CheckResult:
     numbers = {
         "tables": float(len(tables)), "rows_estimated": float(have.sizes.rows), "bytes": float(have.sizes.bytes)
     }  # fmt: skip
-    value = f"about {have.sizes.rows:,} rows and {shown_bytes(have.sizes.bytes)} in {len(tables)} tables"
+    value = f"about {have.sizes.rows:,} rows and {shown_bytes(have.sizes.bytes)} in {amount(len(tables), 'table')}"
     value += f" ({have.sizes.how})"
     verified = facts.verified
     counted = {} if verified is None else verified.source if have.is_source else verified.target
     if verified is not None and counted and len(facts.sources) == 1:
         numbers |= {"rows_counted": float(sum(counted.values())), "tables_counted": float(len(counted))}
-        value += f"; counted by run {verified.run_id}: {sum(counted.values()):,} rows in {len(counted)} tables"
+        value += (
+            f"; counted by run {verified.run_id}: {sum(counted.values()):,} rows in {amount(len(counted), 'table')}"
+        )
     return passed(value, query=have.sizes.query, numbers=numbers)
 
 

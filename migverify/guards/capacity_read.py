@@ -14,6 +14,7 @@ from typing import TypeVar
 from migverify.db.server_state import binary_logs
 from migverify.db.session import Session, open_session
 from migverify.errors import ChangeError, EndpointError, ReadError, RetryableReadError
+from migverify.figures import amount
 from migverify.guards.counters import Rate, connections, rates, read_counters
 from migverify.guards.model import one_line
 from migverify.model import Endpoint, Flavor
@@ -84,7 +85,7 @@ def read_sizes(session: Session, endpoint: str, wanted: Wanted) -> Sizes:
     for table in read_tables(session, endpoint, rest):
         found[table.ref.database, table.ref.table] = TableSize(table.rows, table.bytes)
     kept = len(names) - len(rest)
-    how = f"{kept} of {len(names)} tables by mysql.innodb_table_stats, the rest by the catalog"
+    how = f"{kept} of {amount(len(names), 'table')} by mysql.innodb_table_stats, the rest by the catalog"
     query = sql.INNODB_TABLES if kept else sql.TABLE_SIZE
     return Sizes(found, how if kept else "by the catalog", query)
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from migverify.db.server_state import BinaryLog, binary_logs, binlog_status, first_known, replica_ids, replica_status
 from migverify.errors import MigverifyError, PrivilegeError
+from migverify.figures import amount
 from migverify.guards.check_basics import CLOCK_SECONDS
 from migverify.guards.check_read import CheckedServer, Platform, Refusal
 from migverify.guards.check_rules import Value, refusal_remedy
@@ -241,7 +242,7 @@ def cascades(server: CheckedServer) -> Iterator[CheckResult]:
         grant = f"GRANT REFERENCES ON <database>.* TO {server.account}; shows them."
         yield unknown(f"the rules of {len(hidden)} keys are hidden from this user: {listed(hidden)}", grant)
         return
-    among = f"in {len(scope)} tables"
+    among = f"in {amount(len(scope), 'table')}"
     value = f"{len(cascading)} {among}: {listed(cascading)}" if cascading else f"none {among}"
     yield CheckResult(AnswerState.FAIL if cascading else AnswerState.PASS, value)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from migverify.db.server_state import checkpoint_tables, dm_checkpoints
 from migverify.errors import ReadError
+from migverify.figures import amount
 from migverify.guards.check_read import CheckedServer
 from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, unknown, warned
 from migverify.guards.promql import seconds
@@ -104,11 +105,11 @@ def statistics(server: CheckedServer) -> Iterator[CheckResult]:
     numbers = {"stale": float(len(stale)), "missing": float(len(unknown)), "tables": float(len(filled))}
     bad = [*unknown, *stale]
     if bad:
-        value = f"{len(unknown)} tables without, {len(stale)} stale of {len(filled)} with rows: {listed(bad)}"
+        value = f"{amount(len(unknown), 'table')} without, {len(stale)} stale of {len(filled)} with rows: {listed(bad)}"
         todo = f"ANALYZE TABLE {bad[0].split(' (')[0]}; and so on, in hours of little traffic."
         yield failed(value, todo, numbers=numbers)
         return
-    value = f"{len(filled)} tables with rows, {len(aging)} below {HEALTHY_WELL}"
+    value = f"{amount(len(filled), 'table')} with rows, {len(aging)} below {HEALTHY_WELL}"
     more = f": {listed(aging)}" if aging else ""
     yield CheckResult(AnswerState.WARN if aging else AnswerState.PASS, value + more, numbers=numbers)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from migverify.errors import PrivilegeError
+from migverify.figures import amount
 from migverify.guards.check_read import CheckedServer
 from migverify.guards.model import AnswerState, CheckResult, failed, first_line, listed, passed, unknown, warned
 from migverify.model import Side
@@ -30,7 +31,7 @@ def tables(server: CheckedServer) -> Iterator[CheckResult]:
         yield unknown(_NO_TABLE, _grant(server, "SELECT", ["<database>.*"]))
         return
     unread = [ref for ref in _without(server, refs, "SELECT") if not _reads(server, ref)]
-    value = f"{server.grants.account} may read {len(refs) - len(unread)} of {len(refs)} tables"
+    value = f"{server.grants.account} may read {len(refs) - len(unread)} of {amount(len(refs), 'table')}"
     yield failed(f"{value}; not {_listed(unread)}", _grant_on(server, "SELECT", unread)) if unread else passed(value)
 
 
@@ -65,7 +66,7 @@ def workload(server: CheckedServer) -> Iterator[CheckResult]:
         value = "reads everything; without PROCESS a capture by polling sees its own session only"
         yield warned(value, _grant(server, "PROCESS", ["*.*"]))
     else:
-        yield passed(f"may read {len(refs)} tables and {len(views)} views, and see sessions")
+        yield passed(f"may read {amount(len(refs), 'table')} and {amount(len(views), 'view')}, and see sessions")
 
 
 def repair(server: CheckedServer) -> Iterator[CheckResult]:
@@ -77,7 +78,7 @@ def repair(server: CheckedServer) -> Iterator[CheckResult]:
         yield unknown(_NO_TABLE)
         return
     short = _without(server, refs, *wanted)
-    value = f"may write {len(refs) - len(short)} of {len(refs)} tables"
+    value = f"may write {len(refs) - len(short)} of {amount(len(refs), 'table')}"
     todo = _grant_on(server, ", ".join(wanted), short) + " Or apply the repair's SQL as somebody else."
     yield warned(value, todo) if short else passed(value)
 

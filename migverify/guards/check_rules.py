@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from migverify.errors import PrivilegeError, ReadError, RetryableReadError
+from migverify.figures import amount
 from migverify.guards.check_read import CheckedServer, Platform, Refusal
 from migverify.guards.model import AnswerState, CheckResult, GuardQuestion, first_line, listed, unknown
 from migverify.model import Flavor
@@ -255,19 +256,19 @@ class NoneOf:
 
     find: Callable[..., Sequence[str]]
     state: AnswerState = AnswerState.FAIL
-    among: str = "tables"
+    among: str = "table"
     unseen: Callable[[CheckedServer], str] = lambda _: ""
 
     def __call__(self, *servers: CheckedServer) -> Iterator[CheckResult]:
         """List what there is; nothing to be seen is INCONCLUSIVE for a user who may not see such objects."""
         server, names = servers[0], self.find(*servers)
-        whole = len(server.tables if self.among == "tables" else server.databases)
+        whole = amount(len(server.tables if self.among == "table" else server.databases), self.among)
         needed = "" if names else self.unseen(server)
         if needed:
             where = needed if " ON " in needed else f"{needed} ON <database>.*"
             value = f"none that {server.grants.account} may see, and without {needed} others are hidden"
             yield unknown(value, f"GRANT {where} TO {server.account};")
             return
-        value = f"{len(names)} in {whole} {self.among}: {listed(names)}" if names else f"none in {whole} {self.among}"
+        value = f"{len(names)} in {whole}: {listed(names)}" if names else f"none in {whole}"
         state = self.state if names else AnswerState.PASS
         yield CheckResult(state, value, numbers={"found": float(len(names))})

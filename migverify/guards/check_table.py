@@ -216,14 +216,14 @@ QUESTIONS: tuple[CheckQuestion, ...] = (
         "events", "none that is enabled", sql.EVENTS,
         "TiDB runs no events; on the source they go on writing after the cutover.",
         "Move them to a scheduler outside, and disable them on the source at the cutover.",
-        NoneOf(tables.events, among="databases", unseen=tables.unseen_events),
+        NoneOf(tables.events, among="database", unseen=tables.unseen_events),
         of=Of.SOURCE, work=MOVING, kinds=_NOT_TIDB,
     ),
     CheckQuestion(
         "routines", "none", sql.ROUTINES,
         "TiDB has no stored procedures and functions: CALL is refused with error 8108, a function with 1305.",
         "Move them into the application; `workload digest` lists which are called.",
-        NoneOf(tables.routines, among="databases", unseen=tables.unseen_routines),
+        NoneOf(tables.routines, among="database", unseen=tables.unseen_routines),
         of=Of.SOURCE, work=MOVING, kinds=_NOT_TIDB,
     ),
     CheckQuestion(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from migverify.db.server_state import server_identity
 from migverify.errors import PrivilegeError
+from migverify.figures import amount
 from migverify.guards.check_read import CheckedServer, Refusal
 from migverify.guards.model import AnswerState, CheckResult, failed, listed, passed, warned
 from migverify.model import ColumnDef, Flavor, TableDef
@@ -34,7 +35,8 @@ ENTRY_BYTES = 6 << 20
 def scope(server: CheckedServer) -> Iterator[CheckResult]:
     """Ask what the configuration's tables are here."""
     unmatched = server.unmatched((table.ref.database, table.ref.table) for table in server.tables)
-    value = f"{len(server.tables)} tables in {len({t.ref.database for t in server.tables})} databases"
+    databases = {table.ref.database for table in server.tables}
+    value = f"{amount(len(server.tables), 'table')} in {amount(len(databases), 'database')}"
     if not server.tables or unmatched:
         missing = f"; nothing matches {listed(unmatched)}" if unmatched else ""
         yield failed(value + missing, numbers={"tables": float(len(server.tables))})
@@ -228,7 +230,8 @@ def row_size(source: CheckedServer, target: CheckedServer) -> Iterator[CheckResu
         for t in source.tables
         if any(c.data_type in _LARGE for c in t.columns)
     ]
-    value = f"at most {limit} bytes on the target; types that hold more in {len(wide)} of {len(source.tables)} tables"
+    tables = amount(len(source.tables), "table")
+    value = f"at most {limit} bytes on the target; types that hold more in {len(wide)} of {tables}"
     packet = int(target.variables.get("max_allowed_packet", "0") or 0)
     worst = min(limit, packet) if packet else limit
     if not wide:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from migverify.db.server_state import ddl_counters
 from migverify.db.session import Session, open_session
 from migverify.errors import EndpointError, ReadError
+from migverify.figures import amount
 from migverify.guards.model import AnswerState, CheckResult, GuardQuestion, GuardResult, answered, passed, warned
 from migverify.guards.schema_ddl import BinlogDdl, Ddl, tidb_jobs
 from migverify.guards.schema_diff import compare_over_time, compare_snapshot, exact_texts
@@ -279,7 +280,7 @@ class SchemaGuard:
         changed = {endpoint for (endpoint, _), changes in self._changes.items() if changes}
         for side in self.snapshot.sides:
             if side.endpoint not in changed:
-                value = f"{len(side.tables)} tables as in {self.baseline.label} ({side.fingerprint[:12]})"
+                value = f"{amount(len(side.tables), 'table')} as in {self.baseline.label} ({side.fingerprint[:12]})"
                 yield passed(value, subject=side.endpoint, threshold=self.baseline.label)
 
     def changes(self) -> Iterator[CheckResult]:

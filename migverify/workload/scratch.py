@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from migverify.db.session import Session
 from migverify.errors import UsageError
+from migverify.figures import amount
 from migverify.sql.catalog import SERVER_DATABASES
 from migverify.sql.quoting import quote_name, quote_path, quote_text
 
@@ -60,7 +61,7 @@ class ScratchDatabase:
         others = [name for name, _ in self._objects()]
         if others and self._use.marker not in {name.lower() for name in others}:
             raise UsageError(
-                f"{self._side}: the database {self.name} holds {len(others)} tables of others"
+                f"{self._side}: the database {self.name} holds {amount(len(others), 'table')} of others"
                 f" ({', '.join(others[:3])} ...), not of {self._use.name}",
                 hint="Tables are created and dropped there: name a --database that is empty or not there.",
             )

@@ -155,7 +155,7 @@ def test_columns_that_a_binlog_tells_otherwise_are_named(pair: LabServers, datab
     databases.source("CREATE TABLE a (id INT(6) ZEROFILL PRIMARY KEY, f FLOAT(7,2), d DOUBLE(9,3), g FLOAT, n INT)")
     path = write_config(tmp_path, pair, databases.name)
     found = {f.name: f for f in check_source(load_config(path), load_config(path).sources[0], None).answers}
-    assert found["ZEROFILL columns"].value == f"1 in 1 tables: {databases.name}.a.id (int(6) unsigned zerofill)"
+    assert found["ZEROFILL columns"].value == f"1 in 1 table: {databases.name}.a.id (int(6) unsigned zerofill)"
     listed = f"{databases.name}.a.f (float(7,2)), {databases.name}.a.d (double(9,3))"
-    assert found["FLOAT(M,D) and DOUBLE(M,D) columns"].value == f"2 in 1 tables: {listed}"
+    assert found["FLOAT(M,D) and DOUBLE(M,D) columns"].value == f"2 in 1 table: {listed}"
     assert found["ZEROFILL columns"].state is AnswerState.WARN

@@ -106,7 +106,7 @@ def test_what_tidb_does_not_run_is_found(pair: LabServers, databases: Databases,
         "collations-known tables that are there": (WARN, "latin1_swedish_ci"),
         "row-size": (WARN, f"{name}.texts (body)"),
         "foreign-keys": (FAIL, f"missing: {name}.child"), "checks": (FAIL, f"{name}.child"),
-        "triggers": (FAIL, f"{name}.stamp on parent"), "events": (FAIL, f"1 in 1 databases: {name}.tidy"),
+        "triggers": (FAIL, f"{name}.stamp on parent"), "events": (FAIL, f"1 in 1 database: {name}.tidy"),
         "routines": (FAIL, f"{name}.pay (procedure)"), "views": (FAIL, f"missing: {name}.seen"),
         "tables-present": (PASS, "9 of 9"),
     }  # fmt: skip
@@ -319,6 +319,6 @@ def test_the_command_keeps_its_answers(
     told = json.loads(capsys.readouterr().out)
     assert {(a["name"], a["state"]) for a in told["guards"][0]["answers"]} == {("keys", "fail")}
     assert run(["guard", "settings", "-c", path, "--only", "scope", "--all"]) == 0
-    assert "1 tables in 1 databases" in capsys.readouterr().out
+    assert "1 table in 1 database" in capsys.readouterr().out
     assert run(["report", told["run"], "-c", path]) in (0, 1)
     assert f"{databases.name}.a" in capsys.readouterr().out

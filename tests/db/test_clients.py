@@ -142,7 +142,7 @@ def test_a_database_of_others_is_refused(config: Path, pair: LabServers) -> None
         try:
             options = ["--driver", "pymysql", "--scenario", "affected-rows", "--source-is-scratch"]
             _, said = run(config, *options, code=2)
-            assert "holds 1 tables of others (precious" in said
+            assert "holds 1 table of others (precious" in said
             with connect(pair.source) as other, other.cursor() as looking:
                 assert looking.execute(f"SHOW DATABASES LIKE '{DATABASE}'") == 0
             cursor.execute(f"SELECT COUNT(*) FROM {DATABASE}.precious")

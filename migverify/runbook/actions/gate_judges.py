@@ -12,6 +12,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+from migverify.figures import amount
+
 __all__ = [
     "BarrierRow",
     "Canary",
@@ -233,7 +235,12 @@ def above(found: Sequence[NextId], missing: Sequence[str] = ()) -> GateResult:
     if missing:
         return GateResult(None, f"servers that were not asked: {', '.join(missing)}", threshold, facts)
     tables = {n.table for n in found}
-    return GateResult(0, f"{len(tables)} tables through {len({n.server for n in found})} servers", threshold, facts)
+    return GateResult(
+        0,
+        f"{amount(len(tables), 'table')} through {amount(len({n.server for n in found}), 'server')}",
+        threshold,
+        facts,
+    )
 
 
 def quiet(

@@ -232,7 +232,7 @@ PLANTED: list[tuple[str, Change, AnswerState, str]] = [
         "events",
         says(0, in_app(sql.EVENTS), [("app", "purge", "ENABLED"), ("app", "old", "DISABLED")]),
         FAIL,
-        "1 in 1 databases: app.purge",
+        "1 in 1 database: app.purge",
     ),
     ("events", says(0, in_app(sql.EVENTS), [("app", "old", "DISABLED")]), PASS, "none"),
     ("routines", says(0, in_app(sql.ROUTINES), [("app", "pay", "PROCEDURE")]), FAIL, "app.pay (procedure)"),

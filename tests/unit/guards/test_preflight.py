@@ -362,7 +362,7 @@ class TestTables:
 
     def test_many_columns_are_counted_to_the_end(self) -> None:
         finding = named(check(Recorded(MYSQL_97), shaped("t", *[("int", "int zerofill")] * 12)), "ZEROFILL columns")
-        assert finding.value.startswith("12 in 1 tables: app.t.c0 ")
+        assert finding.value.startswith("12 in 1 table: app.t.c0 ")
         assert finding.value.endswith(" and 2 more")
 
     def test_cascades_inside_the_engine_fail(self) -> None:
@@ -373,7 +373,7 @@ class TestTables:
         session.answers[rules] = [("app", "t", "fk_1", "CASCADE", "NO ACTION"), other]
         session.answers[keys] = [("app", "t", "fk_1"), ("app", "other", "fk_2")]
         finding = named(check(session), "cascading foreign keys")
-        assert (finding.state, finding.value) == (AnswerState.FAIL, "1 in 1 tables: app.t (fk_1)")
+        assert (finding.state, finding.value) == (AnswerState.FAIL, "1 in 1 table: app.t (fk_1)")
         session.answers[rules] = [("app", "t", "fk_1", "RESTRICT", "SET NULL"), other]
         assert named(check(session), "cascading foreign keys").state is AnswerState.FAIL
         session.answers[rules] = [("app", "t", "fk_1", "RESTRICT", "NO ACTION"), other]

@@ -99,7 +99,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["workload", "capture", "--quality", str(out)]) == 3
     assert "no statement was captured" in capsys.readouterr().out
     assert run(["workload", "capture", str(tmp_path / "a.pcap"), "--out", str(out), "--replace"]) == 0
-    assert "1 statements in 1 sessions" in capsys.readouterr().out
+    assert "1 statement in 1 session" in capsys.readouterr().out
     assert run(["workload", "capture", "--quality", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["usable"] is True
 
