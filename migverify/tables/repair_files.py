@@ -23,7 +23,7 @@ from migverify.db.retry import attempt
 from migverify.db.session import Session, open_session
 from migverify.errors import PrivilegeError, ReadError, RepairError, RetryableReadError, UsageError
 from migverify.model import Endpoint
-from migverify.secrets import scrub
+from migverify.secrets import scrub, scrub_sentence
 from migverify.sql.repair import BEGIN, COMMIT
 from migverify.tables.tasks import Rules
 
@@ -58,7 +58,7 @@ class SqlScript(AbstractContextManager["SqlScript"]):
         self._bytes = self._open_rows = self._statements = 0
         self._file = _private(self._part)
         for line in header:
-            self._write("-- " + " ".join(scrub(line).split()))
+            self._write("-- " + " ".join(scrub_sentence(line).split()))
         for statement in session:
             self._write(statement + ";")
 
