@@ -31,7 +31,10 @@ def open_own(path: Path, flags: int, mode: int = 0o640) -> int:
         raise OSError(errno.EINVAL, "it is no regular file")
     except OSError as error:
         why = "is a symbolic link, and is not followed" if path.is_symlink() else f"cannot be opened: {error.strerror}"
-        raise StoreError(f"{path} {why}", hint="Files of a run belong to the run: look who put it there.") from error
+        hint = "Files of a run belong to the run: look who put it there."
+        if isinstance(error, FileNotFoundError):
+            hint = "It, or its folder, was taken away: put it back, or begin again."
+        raise StoreError(f"{path} {why}", hint=hint) from error
 
 
 @contextmanager

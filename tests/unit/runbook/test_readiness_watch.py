@@ -320,6 +320,18 @@ def test_a_link_in_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
         ReadinessLog(tmp_path / "x")
 
 
+def test_a_log_that_is_taken_away_ends_the_watch_and_the_next_one_announces(tmp_path: Path) -> None:
+    path, chat = tmp_path / "x.jsonl", Scripted("chat")
+    log = ReadinessLog(path)
+    path.unlink()
+    with pytest.raises(StoreError, match="cannot be opened") as refused:
+        watch_of(log, chat, [evaluation(condition("cast", "missing", "dana left"))]).run()
+    assert "taken away" in refused.value.hint
+    assert chat.got == []
+    watch_of(ReadinessLog(path), chat, [evaluation(condition("cast", "missing", "dana left"))]).run()
+    assert len(chat.got) == 1
+
+
 def test_a_secret_in_a_reason_is_in_no_line_and_announced_once(tmp_path: Path) -> None:
     remember(Secret("correct-horse-battery"))
     path, chat = tmp_path / "x", Scripted("chat")
