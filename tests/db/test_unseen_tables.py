@@ -162,3 +162,35 @@ def test_a_table_that_one_of_two_sources_hides_is_no_difference_without_a_word(
     _, report, messages = run_command(path)
     assert report["verdict"] == "INCONCLUSIVE", messages
     assert f"source.b: {user} may not read {databases.name}.t" in reasons_of(path, report["run_id"])
+
+
+@pytest.mark.attack("watch", "a watch that rests on a run whose user could not see a table", "it is read whole")
+def test_a_watch_rests_on_no_run_for_a_table_that_the_run_did_not_know(
+    databases: Databases, tmp_path: Path, user: str
+) -> None:
+    databases.both("CREATE TABLE seen (id INT PRIMARY KEY)", "CREATE TABLE other (id INT PRIMARY KEY)",
+                   "INSERT INTO seen VALUES (1)")  # fmt: skip
+    databases.source("INSERT INTO other VALUES (1)")
+    grant(databases, user, f"`{databases.name}`.seen")
+    execute(databases.pair.source, f"GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO {quoted(user)}")
+    path = config(tmp_path, databases, user)
+    assert run_command(path)[0] == 3
+    grant(databases, user, f"`{databases.name}`.*")
+    words = [
+        "tables",
+        "watch",
+        "--since",
+        "last",
+        "--until-drained",
+        "--timeout",
+        "40",
+        "--config",
+        str(path),
+        "--json",
+    ]
+    done = subprocess.run([sys.executable, "-m", "migverify", *words], capture_output=True, text=True)
+    status = json.loads(done.stdout.splitlines()[-1])
+    assert status["verdict"] == "MISMATCH", status
+    assert {table["source"]: table["verdict"] for table in status["tables"]} == {
+        f"{databases.name}.seen": "MATCH", f"{databases.name}.other": "MISMATCH",
+    }  # fmt: skip
