@@ -118,7 +118,7 @@ def _compared(pair: Mapping[str, str]) -> dict[str, str]:
 def run_addresses(run: RunInfo) -> dict[str, str]:
     """Return ``host:port`` of the endpoints that a run keeps, by name; runs of several kinds keep them otherwise."""
     basis = basis_of(run.facts)
-    return endpoint_addresses(run) if basis is None else _compared(basis.pair)
+    return endpoint_addresses(run.facts) if basis is None else _compared(basis.pair)
 
 
 def is_of_another_pair(run: RunInfo, now: Basis, clones: Sequence[Mapping[str, str]]) -> bool:

@@ -102,7 +102,7 @@ def earlier(store: ResultStore, guard: str, servers: Mapping[str, str]) -> Itera
     ``servers`` are their addresses by the names of the endpoints (``Scope.servers``).
     """
     for info in store.runs(RUNS_SEARCHED):
-        if info.kind is not StoredKind.GUARDS or not servers.items() <= endpoint_addresses(info).items():
+        if info.kind is not StoredKind.GUARDS or not servers.items() <= endpoint_addresses(info.facts).items():
             continue
         if guard in guards_of(whole := store.load_run(info.run_id)):
             yield whole

@@ -28,7 +28,7 @@ from migverify.recon.fit import refuse_unfit
 from migverify.recon.model import Class, ParameterValue, RuleFinding, RuleResult, Window
 from migverify.recon.relation import RuleEngine
 from migverify.recon.rule import Rule, RuleSet
-from migverify.recon.steps import EvaluationPeriod, RuleStep, is_of_servers, plan_body, rests, steps_of, widened
+from migverify.recon.steps import EvaluationPeriod, RuleStep, is_of_rules_servers, plan_body, rests, steps_of, widened
 from migverify.recon.verdict import rule_result
 from migverify.recon.windows import unix_time
 from migverify.store.results import ResultStore, named_run
@@ -126,7 +126,7 @@ def begin(rules: RuleSet, tools: RuleTools, store: ResultStore, request: RulesRe
     if request.resume is not None:
         info = named_run(
             store, request.resume, StoredKind.RULES, digest, suits=lambda one: "windows at" in one.facts,
-            is_own=lambda one: is_of_servers(one, request.facts),
+            is_own=lambda one: is_of_rules_servers(one, request.facts),
         )  # fmt: skip
         if info.plan_hash != digest:
             raise PlanError(
@@ -234,7 +234,7 @@ def proved_windows(
 def _asks_the_same(run: RunInfo, own: RunInfo) -> bool:
     """Whether a run has the same rules, values of parameters and servers."""
     is_same = all(run.plan.get(name) == own.plan.get(name) for name in ("digest", "parameters"))
-    return is_same and is_of_servers(run, own.facts)
+    return is_same and is_of_rules_servers(run, own.facts)
 
 
 # --- one window in the store ------------------------------------------------------------------------------

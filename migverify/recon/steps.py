@@ -135,10 +135,10 @@ def plan_body(rules: RuleSet, span: EvaluationPeriod, values: Mapping[str, Param
     }  # fmt: skip
 
 
-def is_of_servers(run: RunInfo, facts: Mapping[str, Any]) -> bool:
+def is_of_rules_servers(run: RunInfo, facts: Mapping[str, Any]) -> bool:
     """Whether a run of rules read the servers that the facts of another one name; ``--rule`` may leave out some.
 
     Services, and staging and production, have the same rules and share a store.
     """
-    then, now = endpoint_addresses(run), endpoint_addresses(replace(run, facts=dict(facts)))
+    then, now = endpoint_addresses(run.facts), endpoint_addresses(facts)
     return (bool(then) or not now) and all(then[name] == now[name] for name in then.keys() & now.keys())

@@ -20,7 +20,7 @@ from migverify.model import StoredKind, Verdict
 from migverify.recon.bodies import DONE, result_of
 from migverify.recon.model import WATCH_FACT, ParameterValue, Window
 from migverify.recon.rule import Rule, RuleSet
-from migverify.recon.steps import EvaluationPeriod, is_of_servers, plan_body, windowed
+from migverify.recon.steps import EvaluationPeriod, is_of_rules_servers, plan_body, windowed
 from migverify.recon.verdict import rule_result
 from migverify.recon.watch_judge import RuleReads
 from migverify.recon.watch_rule import RuleWatch
@@ -174,7 +174,7 @@ def watch_rules(
     plan = {**plan_body(rules, EvaluationPeriod(), request.values), "command": "recon watch"}
     digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
     run = WatchRun(
-        store, StoredKind.RULES, WATCH_FACT, digest, plan, is_own=lambda one: is_of_servers(one, request.facts)
+        store, StoredKind.RULES, WATCH_FACT, digest, plan, is_own=lambda one: is_of_rules_servers(one, request.facts)
     )
     if request.resume is not None:
         begins = run.resume(request.resume).facts[WATCH_FACT]

@@ -33,10 +33,12 @@ def matched(patterns: Iterable[TablePattern], names: Iterable[tuple[str, str]]) 
 
 
 def hidden_from(
-    session: Session, databases: Set[str], patterns: Sequence[TablePattern] = (), absent: Iterable[tuple[str, str]] = ()
+    session: Session,
+    databases: Set[str],
+    patterns: Sequence[TablePattern] = (),
+    absent: Set[tuple[str, str]] = frozenset(),
 ) -> Iterator[str]:
     """Yield why a user may not see all: tables of databases, databases of patterns, tables that its server lacks."""
-    absent = list(absent)
     if databases or patterns or absent:
         endpoint, grants = session.endpoint, check_grants(session)
         yield from partly_seen(endpoint, grants, databases, "compared")

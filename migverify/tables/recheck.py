@@ -277,10 +277,11 @@ def redefined_pairs(
     A table that is in scope now and was not planned then was made since, or the user could not see it: it was not read.
     ``layouts`` and ``identities`` are those of now. A watch follows changes of its tables by itself.
     """
-    found = dict.fromkeys(unplanned_pairs(store, run, layouts), f"run {run.run_id} did not know it: {_UNKNOWN}")
+    chain = carried_from(store, run)
+    found = dict.fromkeys(_unplanned(chain, layouts), f"run {run.run_id} did not know it: {_UNKNOWN}")
     if run.facts.get("watch"):
         return found
-    entries = _planned_by(carried_from(store, run))
+    entries = _planned_by(chain)
     for pair in entries.keys() & layouts.keys():
         read, now = entries[pair], identities.get(pair, {})
         if read.get("layouts") and read["layouts"] != layouts[pair]:
@@ -297,9 +298,8 @@ _FEW = 3
 _UNKNOWN = "made since, or its user could not see it"
 
 
-def unplanned_pairs(store: ResultStore, run: RunInfo, names: Iterable[str]) -> list[str]:
+def _unplanned(chain: Sequence[RunInfo], names: Iterable[str]) -> list[str]:
     """Return which pairs of now a run of all tables, and those that it takes over from, did not plan to read."""
-    chain = carried_from(store, run)
     if any(one.facts.get("repairs") or one.facts.get(CHOSEN, ALL_TABLES) != ALL_TABLES for one in chain):
         return []
     return sorted(set(names) - _planned_by(chain).keys())
@@ -307,7 +307,7 @@ def unplanned_pairs(store: ResultStore, run: RunInfo, names: Iterable[str]) -> l
 
 def not_planned(store: ResultStore, run: RunInfo, names: Iterable[str]) -> list[str]:
     """Return the reason why a run that was resumed is no verdict of all tables, if it is none."""
-    pairs = unplanned_pairs(store, run, names)
+    pairs = _unplanned(carried_from(store, run), names)
     if not pairs:
         return []
     some = ", ".join(pairs[:_FEW]) + (f" and {len(pairs) - _FEW:,} more" if len(pairs) > _FEW else "")

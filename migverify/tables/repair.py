@@ -143,10 +143,9 @@ def run_repair(
     repair = Repair(info.run_id, info.verdict, folder, clear_folder(folder), [])
     with closing(SessionPool(secrets)) as pool:
         results = {result.pair: result for result in store.table_results(info.run_id)}
-        planned = planned_pairs(info)
+        planned, unread = planned_pairs(info), _may_be_unread(info, prepared)
         for pair in prepared.pairs():
             if pair.id in planned and _has_work(store, info.run_id, pair, results.get(pair.id)):
-                unread = _may_be_unread(info, prepared)
                 table = _write_table(pool, pair, config, store, info, results.get(pair.id), folder, unread)
                 repair.tables.append(table)
                 say(written_line(table))

@@ -88,15 +88,15 @@ def pair_addresses(config: Config) -> dict[str, str]:
     return {endpoint.name: compared_address(f"{endpoint.host}:{endpoint.port}") for endpoint in config.endpoints}
 
 
-def endpoint_addresses(run: RunInfo) -> dict[str, str]:
-    """Return ``host:port`` of the endpoints that a run keeps, by name, as addresses are compared.
+def endpoint_addresses(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return ``host:port`` of the endpoints that facts of a run keep, by name, as addresses are compared.
 
-    It is empty where the run keeps the endpoint and no address of it.
+    It is empty where they keep the endpoint and no address of it.
     """
-    endpoints = run.facts.get("endpoints")
+    endpoints = facts.get("endpoints")
     if not isinstance(endpoints, Mapping):
         return {}
-    return {str(name): compared_address(_address(facts)) for name, facts in endpoints.items()}
+    return {str(name): compared_address(_address(known)) for name, known in endpoints.items()}
 
 
 def _address(facts: Any) -> str:

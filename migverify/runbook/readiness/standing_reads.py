@@ -199,7 +199,11 @@ def _proof_run(config: Config, store: ResultStore) -> RunInfo | None:
     for run in store.runs(RUNS_SEARCHED):
         if run.kind is not StoredKind.TABLES or run.plan_hash != digest or run.finished is None:
             continue
-        if run.facts.get("watch") or run.facts.get("repairs") or not pair.items() <= endpoint_addresses(run).items():
+        if (
+            run.facts.get("watch")
+            or run.facts.get("repairs")
+            or not pair.items() <= endpoint_addresses(run.facts).items()
+        ):
             continue
         chain = carried_from(store, run)  # a recheck plans what its first run left open
         of_all = all(one.facts.get(CHOSEN) == ALL_TABLES for one in chain)
