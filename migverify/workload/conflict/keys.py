@@ -163,7 +163,8 @@ def _ungrouped(raw: bytes) -> bytes:
             return raw
         parts.append(group[: _GROUP - padding])
         if padding:
-            return b"".join(parts)  # a version may follow
+            # A version may follow. A plain key whose bytes happen to be markers has another rest.
+            return b"".join(parts) if len(body) - at - 9 in (0, _GROUP) else raw
     return raw
 
 

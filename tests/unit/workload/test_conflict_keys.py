@@ -65,6 +65,7 @@ def test_an_index_key_comes_back(table: int, index: int, parts: list[int | bytes
 
 
 @given(ids, st.integers(-(1 << 63), (1 << 63) - 1))
+@example(255, 64_000)
 def test_a_row_key_comes_back(table: int, handle: int) -> None:
     found = keys.decode(row_key(table, (handle + SIGN).to_bytes(8, "big")))
     assert (found.kind, found.table_id, found.values) == ("row", table, (str(handle),))
